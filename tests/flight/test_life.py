@@ -182,7 +182,7 @@ class TestStart:
         (tmp_path / "x.pem").write_text("nonsense")
         code, log = self.start(tmp_path, f"--flight=127.0.0.1:0,tls_certificate={tmp_path}/x.pem")
         assert code == 3
-        assert "is the certificate one" in log
+        assert "check that the certificate is valid" in log
 
     def test_a_certificate_that_is_not_there(self, tmp_path: Path) -> None:
         code, log = self.start(tmp_path, "--flight=127.0.0.1:0,tls_certificate=/nowhere.pem")

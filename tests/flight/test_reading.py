@@ -232,7 +232,7 @@ class TestProblems:
             ({"start": "1"}, "Expected `int`"),
             ({"nonsense": 1}, "nonsense"),
             ({"view": "live", "start": 3}, "live has no range"),
-            ({"view": "leased"}, "Give the name of the reader"),
+            ({"view": "leased"}, "needs a reader: give its name"),
             ({"view": "leased", "reader": "x", "queue": "default/php"}, "leave queue and pattern out"),
         ],
     )

@@ -75,7 +75,7 @@ class TestWriting:
             found = problem(partial(flight.act, "check-written", writer="digests", epoch=1, parts=parts))
             assert found.code == "differs"
         found = problem(lambda: flight.write([*first, *second], **write, chunk=1, digest=7))
-        assert (found.code, "a digest is of one batch" in found.text) == ("bad-request", True)
+        assert (found.code, "a call with a digest has one batch" in found.text) == ("bad-request", True)
 
     def test_epochs(self, flight: Flight) -> None:
         for epoch in (5, 6):
@@ -164,7 +164,7 @@ class TestProblems:
             ({"payload": ["x"], "queue": ["no slash"]}, "namespace/queue"),
             ({"payload": ["x"], "queue": [7]}, "the column queue is int64"),
             ({"payload": ["x"], "ttl": ["soon"]}, "a duration, or seconds"),
-            ({"payload": ["x", "y"], "ttl": [1, -1]}, "row 1: ttl is -1; it is from 0"),
+            ({"payload": ["x", "y"], "ttl": [1, -1]}, "row 1: ttl is -1; it must be from 0"),
             ({"payload": ["x"], "delay": [float("nan")]}, "row 0: delay is nan"),
             ({"payload": ["x"], "delay": [1e300]}, "row 0: delay"),
             ({"payload": ["x"], "priority": [-1]}, "whole number from 0"),

@@ -152,12 +152,12 @@ def _ticket(make: Callable[[int], bytes], bound: int = 0) -> Callable[[], Attack
 
 def _flight_pattern() -> Attack:
     from penstock.endpoint.rights import Allowed
-    from penstock.flight.access import Caller, Peer, chosen
+    from penstock.flight.access import Caller, Peer, queue_filter
     from penstock.flight.calls import Pick
     from penstock.patterns import MOST_CHARACTERS
 
     caller = Caller(Peer("unix", "", "", ""), Allowed(open=True))
-    return Attack(MOST_CHARACTERS, lambda size: Pick(pattern="*" * size), lambda pick: chosen(pick, caller, "read"))
+    return Attack(MOST_CHARACTERS, lambda size: Pick(pattern="*" * size), lambda p: queue_filter(p, caller, "read"))
 
 
 def _rule_pattern() -> Attack:

@@ -16,7 +16,7 @@ from penstock.admin.connections import Acceptor, connection_type
 from penstock.admin.service import AdminService, largest_publish
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.lines import BEAT_SECONDS, Failed, Ready
-from penstock.endpoint.process import Reporter, begin, limit_memory, told_settings, wait_for_address
+from penstock.endpoint.process import Reporter, begin, limit_memory, read_settings, wait_for_address
 from penstock.endpoint.sockets import listen_unix
 
 #: Seconds that requests on their way get at the end.
@@ -34,7 +34,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     """Serve until ``told`` ends. Returns the exit code."""
     begin()
     reporter = Reporter(out, "the HTTP process")
-    if (settings := told_settings(told, AdminSettings)) is None:
+    if (settings := read_settings(told, AdminSettings)) is None:
         return 0
     try:
         listening = _listen(settings.address)

@@ -1,1 +1,1 @@
-"""What the processes beside the broker share: how they are started, what they say, and who may do what through them."""
+"""Shared by the broker's companion processes: starting them, their reports to the broker, and their clients' rights."""

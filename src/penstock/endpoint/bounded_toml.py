@@ -1,7 +1,7 @@
-"""TOML that a peer or an operator sends, bounded before it is parsed.
+"""TOML from a peer or an operator, bounded before it is parsed.
 
-Python's parser takes memory with the square of a dotted key's parts: 200 kB of ``a.a.a… = 1`` would take 16 GB. So one
-pass over the text, in time and memory proportional to it, counts first what the parser would have to build.
+Python's parser needs memory quadratic in the parts of a dotted key: 200 kB of ``a.a.a… = 1`` would take 16 GB. So one
+pass, linear in time and memory, first counts what the parser would build.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-#: Bytes of a text, and the keys, tables, arrays and parts of dotted keys in it: the parser takes 1 kB for each of them.
+#: Bytes of a text, and its keys, tables, arrays and parts of dotted keys: the parser needs 1 kB for each of them.
 TEXT_BYTES = 4 * 2**20
 PARTS = 250_000
-#: Parts of a dotted key, and arrays and inline tables within each other. Nothing that we read has more than 5.
+#: Parts of a dotted key, and nesting of arrays and inline tables. Nothing that we read has more than 5.
 DEPTH = 16
 
-#: What is skipped as a whole, and what counts. Possessive, so that nothing is ever tried twice.
+#: Tokens to skip as a whole, and tokens to count. Possessive, so that the pattern never backtracks.
 _TOKEN = re.compile(
     r"""
     \#[^\n]*+
@@ -32,24 +32,24 @@ _TOKEN = re.compile(
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The values. Raises ValueError (as ``tomllib.TOMLDecodeError`` is one) with the line of what is too much."""
+    """Parse a text. Raises ValueError (``tomllib.TOMLDecodeError`` is one) with the line of what exceeds a bound."""
     _check(text)
     try:
         return tomllib.loads(text)
-    except RecursionError:  # out of reach with this depth; a bound that somebody raises must not end a process
+    except RecursionError:  # can't happen with this depth; keeps the process alive if somebody raises the bound
         raise ValueError(f"values are nested deeper than {DEPTH}") from None
 
 
 def statements(text: str) -> Iterator[tuple[int, str]]:
     """Each statement with the number of its first line. The text must be TOML."""
     line, nested, start, began = 1, 0, 0, 1
-    for found in _TOKEN.finditer(text):
-        token = found.group()
+    for match in _TOKEN.finditer(text):
+        token = match.group()
         line += token.count("\n")
         nested += (token in ("[", "{")) - (token in ("]", "}"))
         if token == "\n" and not nested:
-            yield began, text[start : found.start()]
-            start, began = found.end(), line
+            yield began, text[start : match.start()]
+            start, began = match.end(), line
     yield began, text[start:]
 
 
@@ -58,8 +58,8 @@ def _check(text: str) -> None:
         raise ValueError(f"the text is too long: at most {TEXT_BYTES} bytes")
     parts = dots = nested = 0
     line = 1
-    for found in _TOKEN.finditer(text):
-        token = found.group()
+    for match in _TOKEN.finditer(text):
+        token = match.group()
         if token == "\n":
             line, dots = line + 1, 0
         elif token == ".":

@@ -1,9 +1,9 @@
-"""What a process beside the broker says to it: one JSON value a line.
+"""A companion process's reports to the broker: one JSON value a line.
 
-The broker writes settings to the process's standard input, as one line, and keeps it open; when that ends, the process
-does too, so it never outlives its broker. On its standard output the process says ``Ready`` or ``Failed`` first, then
-``Said`` for each thing that an operator should know, and ``Alive`` every second: one that has nothing to say for
-``HUNG_SECONDS`` hangs, and the broker kills it and starts another one.
+The broker writes settings to the process's standard input, as one line, and keeps it open; when it ends, the process
+ends too, so it never outlives its broker. On standard output the process first writes ``Ready`` or ``Failed``, then
+``Said`` for each event that operators should see, and ``Alive`` every second. A process silent for ``HUNG_SECONDS``
+hangs; the broker kills and restarts it.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import Any
 
 import msgspec
 
-#: Seconds between two ``Alive``.
+#: Seconds between two ``Alive`` lines.
 BEAT_SECONDS = 1.0
-#: Seconds of silence after which a process counts as hung: many beats, as the machine may be busy with others.
+#: Seconds of silence after which a process counts as hung: many beats, since the machine may be busy.
 HUNG_SECONDS = 15.0
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """It accepts calls, at this address: "grpc://127.0.0.1:8815"."""
+    """The process accepts calls at this address, such as "grpc://127.0.0.1:8815"."""
 
     address: str
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """It can't start, and why. ``passes``: it is worth another try."""
+    """The process can't start, and why. ``passes``: a retry may succeed."""
 
     reason: str
     passes: bool = False
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, tag="said"):
-    """A line for the broker's log."""
+    """An event for the broker's log."""
 
     level: str
     event: str
@@ -40,7 +40,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, tag="said"):
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
-    """It still works: whatever does its work has had a turn."""
+    """The process still works: its main loop has had a turn."""
 
 
 Line = Ready | Failed | Said | Alive

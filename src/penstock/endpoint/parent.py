@@ -1,8 +1,8 @@
-"""Processes that end with the one that started them, also where that is killed and can stop nobody.
+"""Processes that end with their parent, even if the parent is killed and can stop nothing.
 
-There are two ways. A process that takes its orders from standard input ends when that does: the processes beside a
-broker, those that answer SQL, the pipelines of ``penstock up``. Every other one asks Linux for a signal when the thread
-that started it is gone. So it has to be started by a thread that outlives it; on other systems it may be left behind.
+There are two ways. A process that reads from standard input ends when that does: companion processes, those that answer
+SQL, the pipelines of ``penstock up``. All others ask Linux for a signal when the thread that started them ends, so they
+must be started by a thread that outlives them. On other systems they may be left behind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int, number: int = signal.SIGTERM) -> None:
-    """Get this signal when our parent, whose number this is, ends; at once if it has ended already."""
+    """Deliver this signal to us when the parent with this process number ends; at once if it has ended already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
@@ -26,5 +26,5 @@ def end_with(parent: int, number: int = signal.SIGTERM) -> None:
 
 
 def with_parent(number: int = signal.SIGTERM) -> Callable[[], None]:
-    """What a process that we start has to run first (``preexec_fn``) to end with us."""
+    """A ``preexec_fn`` that makes a child process end with us."""
     return partial(end_with, os.getpid(), number)

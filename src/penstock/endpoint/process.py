@@ -1,4 +1,4 @@
-"""The life of a process beside the broker: what all of them do when they start, and how they tell of it."""
+"""The life of a companion process of the broker: its start, and its reports to the broker."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ from penstock.endpoint.sockets import wait_for_path
 
 SettingsT = TypeVar("SettingsT", bound=EndpointSettings)
 
-#: Less urgent than the broker and its clients, which get three times as much of a processor; but not as little as can
-#: be: on a host that others keep busy, such a process gets next to nothing, and readers wait for minutes.
+#: A niceness that gives the broker and its clients three times as much CPU. Not the highest: on a host busy with
+#: other work, such a process would get almost no CPU, and readers would wait for minutes.
 NICENESS = 5
-#: Seconds that an address in use may take to become free.
+#: Seconds to wait for an address that is in use.
 FREE_SECONDS = 3.0
 
 
 class Reporter:
-    """Says things to the broker. Threads may share one."""
+    """Writes lines to the broker. Threads may share one."""
 
     def __init__(self, out: BinaryIO, name: str) -> None:
-        """``name`` is what the process is called in the log."""
+        """``name`` is the process's name in the log."""
         self._out = out
         self._name = name
         self._lock = Lock()
 
     def say(self, line: Line) -> None:
-        """One line."""
-        with self._lock, suppress(OSError, ValueError):  # nobody listens: the broker is gone, and so are we, soon
+        """Write one line."""
+        with self._lock, suppress(OSError, ValueError):  # the broker is gone, and this process ends soon
             self._out.write(msgspec.json.encode(line) + b"\n")
             self._out.flush()
 
     def beat(self) -> None:
-        """Say that the process is alive. Left out while the broker does not read: it must not hold us up."""
+        """Report that the process is alive. Skipped while the broker does not read, so that it never blocks."""
         with suppress(OSError, ValueError):
             if select.select([], [self._out], [], 0)[1]:
                 self.say(Alive())
 
     def fault(self, error: BaseException) -> None:
-        """Something that must not happen has happened."""
+        """Report an unexpected error."""
         place = "".join(traceback.format_exception(error)[-3:]).strip()
-        self.say(Said(level="error", event=f"a fault of {self._name}", facts={"error": place[-2000:]}))
+        self.say(Said(level="error", event=f"internal error in {self._name}", facts={"error": place[-2000:]}))
 
 
 def begin() -> None:
-    """Ctrl-C goes to the broker as well, which then tells us; its clients come first; segments are kept open."""
+    """Leave Ctrl-C to the broker, which then ends us; lower our priority; raise the limit of open files."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with suppress(OSError):  # where that is forbidden, the broker's own priority must do
+    with suppress(OSError):  # not permitted: the broker's own priority must do
         os.nice(NICENESS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
@@ -69,23 +69,23 @@ def begin() -> None:
 
 
 def limit_memory(size: int) -> None:
-    """Let this process allocate so many bytes more: what goes beyond fails with MemoryError, and harms nobody else."""
-    with suppress(OSError, ValueError):  # a lower limit that was set from outside stays
+    """Let this process allocate ``size`` more bytes; beyond that, allocations fail with MemoryError."""
+    with suppress(OSError, ValueError):  # keep a lower limit that was set from outside
         with open("/proc/self/statm", "rb") as file:
             data = int(file.read().split()[5]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_DATA, (data + size, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def told_settings(told: BinaryIO, kind: type[SettingsT]) -> SettingsT | None:
-    """The first line of standard input. None: the broker has gone before it said anything."""
-    line = told.readline()
+def read_settings(stdin: BinaryIO, kind: type[SettingsT]) -> SettingsT | None:
+    """Decode the first line of standard input. None: the broker ended before it wrote any."""
+    line = stdin.readline()
     return msgspec.json.decode(line, type=kind) if line else None
 
 
 def wait_for_address(address: str) -> None:
-    """Raises OSError with the reason if it can't be listened on.
+    """Raises OSError with the reason if we can't listen on the address.
 
-    The endpoint of a broker that was killed a moment ago may still be about to end, so it is tried for a while.
+    The companion of a broker that was just killed may still be ending, so an address in use is retried for a while.
     """
     if address.startswith("unix:"):
         wait_for_path(address.removeprefix("unix:"), FREE_SECONDS)

@@ -1,4 +1,4 @@
-"""Who reads the journal, as the broker tells it to any process beside it."""
+"""The readers of the journal, as the broker lists them for companion processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ReaderRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A reader as operators see it. ``at`` is when it was last heard of."""
+    """A reader as operators see it. ``at`` is when it last reported."""
 
     reader: str
     view: str
@@ -19,5 +19,5 @@ class ReaderRow(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     leased: int = 0
     owner: str = ""
-    #: The journal was put back behind what it has read: lost is what it has read from this position on. 0: nothing is.
+    #: The journal was restored to this position, so what the reader has read from here on is lost. 0: nothing is.
     lost_from: int = 0

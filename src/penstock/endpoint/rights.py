@@ -1,4 +1,4 @@
-"""What a peer may do, as the broker tells the processes beside it, which have to hold their clients to that."""
+"""A peer's rights, as the broker sends them to companion processes, which must enforce them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 from penstock.patterns import fits_queue, includes_every_queue
 
-#: "read" is for the history of a queue, over Flight. "create" is for making queues on first use; where no rule names
-#: it, "publish" and "consume" are enough for that.
-#: "view", "operate" and "admin" are for the HTTP API, each with those before it.
+#: "read" is for a queue's history, over Flight. "create" is for creating queues on first use; if no rule names it,
+#: "publish" and "consume" suffice for that.
+#: "view", "operate" and "admin" are for the HTTP API; each includes those before it.
 Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create", "view", "operate", "admin"]
 
 
@@ -20,47 +20,47 @@ class AskRights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     address: str
     subject: str = ""
     token: str = ""
-    #: The token is told by its SHA-256, in hex.
+    #: SHA-256 of the token, in hex.
     hashed: bool = False
-    #: Over a protocol that is closed to who shows nothing, whether there are rules or not.
+    #: The protocol rejects peers without credentials, even without rules.
     closed: bool = False
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
-    """What the access rules say of a peer: a list of rights and patterns of namespace/queue. ``open``: no rules."""
+    """The access rules for a peer: rights with patterns of namespace/queue. ``open``: there are no rules."""
 
     open: bool
-    #: A token was shown, and no rule knows it.
+    #: The peer showed a token that no rule knows.
     unknown_token: bool = False
     rules: list[tuple[list[Right], list[str]]] = []
-    #: To whom the names belong that the peer makes. Empty: nobody, as there are no rules.
+    #: The owner of the names that the peer creates. Empty: there are no rules.
     identity: str = ""
-    #: Which token was shown, where it is known: names of tokens repeat.
+    #: The ID of the token shown, if known: names of tokens are not unique.
     token_id: str = ""
 
     def may(self, right: Right, namespace: str, name: str) -> bool:
-        """Whether the rules say so for this queue."""
+        """Whether the rules grant this right on this queue."""
         return self.open or any(
             right in rights and any(fits_queue(pattern, namespace, name) for pattern in patterns)
             for rights, patterns in self.rules
         )
 
     def may_everywhere(self, right: Right) -> bool:
-        """Whether the rules say so for all queues, those that do not exist yet too."""
+        """Whether the rules grant this right on all queues, including future ones."""
         return self.open or any(
             right in rights and any(map(includes_every_queue, patterns)) for rights, patterns in self.rules
         )
 
     def may_somewhere(self, right: Right) -> bool:
-        """Whether there may be a queue for which the rules say so."""
+        """Whether the rules grant this right on some queue."""
         return self.open or any(right in rights and patterns for rights, patterns in self.rules)
 
     def may_anything(self) -> bool:
-        """Whether there is any right that the peer has."""
+        """Whether the peer has any right at all."""
         return self.open or any(rights and patterns for rights, patterns in self.rules)
 
     def patterns(self, right: Right) -> list[str]:
-        """Of the queues for which the rules say so."""
+        """Patterns of the queues on which the rules grant this right."""
         if self.open:
             return ["*"]
         return [pattern for rights, patterns in self.rules if right in rights for pattern in patterns]

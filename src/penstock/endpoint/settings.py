@@ -1,4 +1,4 @@
-"""What every process beside the broker is told when it starts: see ``lines``."""
+"""The settings of every companion process: see ``lines``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to listen, with which certificate, and where the journal and the broker are found."""
+    """Where to listen, with which certificate, and where to find the journal and the broker."""
 
     #: The URL of the journal: see ``journal.open_journal``.
     journal: str = ""
-    #: As in "127.0.0.1:8815", "[::1]:0" or "unix:/run/penstock/flight.sock".
+    #: Such as "127.0.0.1:8815", "[::1]:0" or "unix:/run/penstock/flight.sock".
     address: str
     #: PEM files.
     tls_certificate: str = ""

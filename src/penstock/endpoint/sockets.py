@@ -1,4 +1,4 @@
-"""Unix-domain sockets as files: who may connect, and what lies where they are to be."""
+"""Unix-domain sockets as files: permissions, and stale files in their place."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 
 
 def listen_unix(path: str, backlog: int) -> socket.socket:
-    """A socket file for its user and group. It is made with these rights: nobody else gets in before they are set.
+    """Listen on a socket file that only its user and group may use, from the moment it is created.
 
-    Raises OSError; what is in the way is left alone, unless it is a socket on which nobody listens.
+    Raises OSError. An existing file is left alone unless it is a socket on which nobody listens.
     """
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX)
@@ -30,7 +30,7 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
 
 
 def wait_for_path(path: str, seconds: float) -> None:
-    """Until nobody listens there, or the time is up: who was killed a moment ago may still be about to end."""
+    """Wait until nobody listens there, or the time is up: a process that was just killed may still be ending."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -40,10 +40,10 @@ def wait_for_path(path: str, seconds: float) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    """A socket file that nobody listens on is left over from a crash."""
+    """Remove a socket file without a listener: it is left over from a crash."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise FileExistsError(errno.EEXIST, f"{path} is in the way: it is there and not a socket")
+            raise FileExistsError(errno.EEXIST, f"{path} is in the way: the file is not a socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX) as probe:

@@ -1,4 +1,4 @@
-"""``python -m penstock.flight``: the endpoint's process, as `penstock serve` starts it. See ``settings``."""
+"""``python -m penstock.flight``: the endpoint's process, started by `penstock serve`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls, and what they may do. The broker knows the rules; its answer holds for a few seconds."""
+"""The caller and its rights. The broker evaluates the access rules; its answer is cached for a few seconds."""
 
 from __future__ import annotations
 
@@ -16,75 +16,75 @@ from penstock.flight.subjects import subject_of_identity
 from penstock.journal.format.catalogue import QueueName
 from penstock.patterns import MOST_CHARACTERS, fits_queue
 
-#: How long an answer of the broker holds: a stream of small calls must not ask each time.
+#: Seconds for which the broker's answer is cached, so that a stream of small calls does not ask each time.
 HOLDS = 5.0
-#: Peers that are remembered.
+#: Peers in the cache.
 REMEMBERED = 1_000
-#: Longer headers are not looked at: no token is that long.
+#: Longer headers are ignored: no token is that long.
 MOST_TOKEN = 4096
 
 MIDDLEWARE = "access"
 
 
 class Peer(NamedTuple):
-    """What is known of the other end of a call."""
+    """The other end of a call."""
 
     address: str
-    #: As in "10.0.0.1:4711", for people.
+    #: Such as "10.0.0.1:4711", for people.
     name: str
     subject: str
     token: str
 
 
 class Caller(NamedTuple):
-    """A peer, and what it may do."""
+    """A peer and its rights."""
 
     peer: Peer
     allowed: Allowed
 
     @property
     def identity(self) -> str:
-        """To whom the names of readers and writers belong that it makes; empty if there are no rules."""
+        """The owner of the readers and writers that it names; empty if there are no rules."""
         return self.allowed.identity
 
     @property
     def manages(self) -> str:
-        """The identity whose names it may drop; empty is all of them."""
+        """The identity whose readers and writers it may drop; empty means everyone's."""
         return "" if self.may_everywhere("administer") else self.identity
 
     def may_anything(self) -> bool:
-        """Whether there is any right that it has."""
+        """Whether it has any right at all."""
         return self.allowed.may_anything()
 
     def may(self, right: Right, name: QueueName) -> bool:
-        """Whether the rules say so for this queue."""
+        """Whether the rules grant this right on this queue."""
         return self.allowed.may(right, *name)
 
     def may_everywhere(self, right: Right) -> bool:
-        """Whether the rules say so for all queues, those that do not exist yet too."""
+        """Whether the rules grant this right on all queues, including future ones."""
         return self.allowed.may_everywhere(right)
 
     def patterns(self, right: Right) -> list[str]:
-        """Of the queues for which the rules say so."""
+        """Patterns of the queues on which the rules grant this right."""
         return self.allowed.patterns(right)
 
     def demand(self, right: Right, name: QueueName) -> None:
-        """Raises Trouble unless the peer may."""
+        """Raises Trouble unless the rules grant this right on this queue."""
         if not self.may(right, name):
             raise trouble("denied", f"the access rules do not let you {right} {name}")
 
     def demand_somewhere(self, right: Right) -> None:
-        """Raises Trouble if the peer may not do it anywhere."""
+        """Raises Trouble unless the rules grant this right on some queue."""
         self.demand_one_of(right)
 
     def demand_one_of(self, *rights: Right) -> None:
-        """Raises Trouble if the peer may do none of it anywhere."""
+        """Raises Trouble unless the rules grant one of these rights on some queue."""
         if not any(map(self.allowed.may_somewhere, rights)):
             raise trouble("denied", f"the access rules do not let you {' or '.join(rights)} anything")
 
 
 class Callers:
-    """Finds out who calls. ``ask`` is the broker's answer to ``rights.AskRights`` about a peer."""
+    """Identifies callers. ``ask`` sends ``rights.AskRights`` about a peer to the broker."""
 
     def __init__(self, ask: Callable[[Peer], Allowed], clock: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask
@@ -93,18 +93,18 @@ class Callers:
         self._known: dict[tuple[str, str, str], tuple[float, Allowed]] = {}
 
     def caller(self, context: Any) -> Caller:
-        """Who is behind a call, and may do something at least.
+        """The caller of a call, which has at least one right.
 
-        Raises Trouble for whoever has no right at all or shows a token that nobody knows, and while the broker is away.
+        Raises Trouble if the peer has no right at all, shows an unknown token, or the broker is away.
         """
         peer = peer_of(context)
         allowed = self._allowed(peer)
         if allowed.unknown_token:
             raise UnknownToken(Problem(code="denied", text="the access rules do not know this token"))
-        found = Caller(peer, allowed)
-        if not found.may_anything():
+        caller = Caller(peer, allowed)
+        if not caller.may_anything():
             raise trouble("denied", "the access rules do not let you do anything")
-        return found
+        return caller
 
     def _allowed(self, peer: Peer) -> Allowed:
         key = (peer.address, peer.subject, peer.token)
@@ -123,14 +123,14 @@ class Callers:
 
 
 class _Headers(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """Keeps the token of a call."""
+    """Holds the token of a call."""
 
     def __init__(self, token: str) -> None:
         self.token = token
 
 
 class HeaderReader(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Takes the token out of the headers of each call."""
+    """Extracts the token from the headers of each call."""
 
     def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> _Headers:
         """See pyarrow: it calls this before each call."""
@@ -141,7 +141,7 @@ class HeaderReader(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def peer_of(context: Any) -> Peer:
-    """What gRPC knows of the caller: "ipv4:127.0.0.1:40098", "ipv6:%5B::1%5D:40098" or "unix:"."""
+    """The peer as gRPC describes it: "ipv4:127.0.0.1:40098", "ipv6:%5B::1%5D:40098" or "unix:"."""
     family, _, where = context.peer().partition(":")
     where = where.replace("%5B", "[").replace("%5D", "]").replace("%25", "%")
     address = "unix" if family == "unix" else where.rpartition(":")[0].strip("[]")
@@ -150,10 +150,10 @@ def peer_of(context: Any) -> Peer:
     return Peer(address, where if family != "unix" else "unix", subject, headers.token if headers else "")
 
 
-def chosen(pick: Pick, caller: Caller, right: Right) -> Callable[[QueueName], bool] | None:
-    """Which queues are meant, of those that the caller may see; None for all without exception.
+def queue_filter(pick: Pick, caller: Caller, right: Right) -> Callable[[QueueName], bool] | None:
+    """A test for the selected queues, limited to those on which the caller has the right; None selects everything.
 
-    Raises Trouble for a queue that it may not, and for a pick that makes no sense.
+    Raises Trouble for a queue without the right, and for a contradictory pick.
     """
     if pick.queue and pick.pattern:
         raise trouble("bad-request", "a queue and a pattern can't both be given: leave one of them out")
@@ -170,7 +170,7 @@ def chosen(pick: Pick, caller: Caller, right: Right) -> Callable[[QueueName], bo
 
 
 def queue_name(text: str) -> QueueName:
-    """From namespace/queue. Raises Trouble."""
+    """Parse namespace/queue. Raises Trouble."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name):
         raise trouble("bad-request", f"a queue is named namespace/queue, as in default/jobs, not {text!r}")

@@ -1,7 +1,7 @@
-"""The endpoint's end of the private socket to the broker: one question, one answer. See ``requests``.
+"""The endpoint's client of the private socket to the broker: one request, one answer. See ``requests``.
 
-Every question may be asked twice without harm, so one that a broken connection swallowed is asked again, once, on a new
-one. When nobody answers, the client is told that the broker is away: the supervisor may be about to end us too.
+All requests are idempotent, so a request lost with its connection is sent once more on a new one. If the broker does
+not answer, the client gets the error ``away``: the supervisor may be about to end this process too.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from penstock.flight.calls import Problem
 from penstock.flight.problems import Trouble, trouble
 from penstock.flight.requests import FRAME_BYTES, Request
 
-#: Seconds that an answer may take: a commit, on a disk that is very slow.
+#: Seconds to wait for an answer: a commit on a very slow disk.
 PATIENCE = 60.0
-#: Questions at a time, well below what the broker lets in: more wait for their turn.
+#: Concurrent requests, well below the broker's limit; more wait for their turn.
 AT_A_TIME = 32
-#: Connections that are kept for the next question.
+#: Idle connections that are kept.
 KEPT = 8
 
 _LENGTH = Struct("<I")
-#: Process, user and group of a peer.
+#: Process, user and group of a peer, as SO_PEERCRED returns them.
 _PEER = Struct("iII")
 T = TypeVar("T")
 
 
 class BrokerClient:
-    """Asks the broker. Threads may share one: each question has a connection to itself."""
+    """Sends requests to the broker. Threads may share one: each request has its own connection."""
 
     def __init__(self, path: str, patience: float = PATIENCE) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class BrokerClient:
         self._idle: list[socket.socket] = []
 
     def ask(self, request: Request, kind: type[T]) -> T:
-        """The answer, which is of this kind. Raises Trouble: the broker's, or that it is away."""
+        """Send a request and decode the answer as ``kind``. Raises the broker's Trouble, or ``away``."""
         with self._turn:
             return self._ask(msgspec.msgpack.encode(request), kind)
 
@@ -53,14 +53,14 @@ class BrokerClient:
             try:
                 return self._answer(connection, data, kind)
             except OSError:
-                pass  # it was closed while it lay idle
+                pass  # the broker closed it while it was idle
         try:
             return self._answer(self._connect(), data, kind)
         except OSError:
             raise trouble("away", "the broker does not answer; try again") from None
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -94,10 +94,10 @@ class BrokerClient:
 
 
 def _check_user(connection: socket.socket) -> None:
-    """Raises ConnectionError unless our own user listens there: a name outside of any folder is anybody's to take."""
+    """Raises ConnectionError unless our own user listens there: any user can take an abstract socket name."""
     _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     if user != os.getuid():
-        raise ConnectionError("another user listens there")
+        raise ConnectionError("another user listens on the socket")
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The Flight server: calls come in as JSON, go to the service, and every error goes out as a problem."""
+"""The Flight server: decodes JSON calls, passes them to the service, and turns every error into a problem."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from penstock.flight import calls
-from penstock.flight.problems import told, trouble
+from penstock.flight.problems import flight_errors, trouble
 from penstock.flight.service import FlightService
 
-#: Bytes of a ticket, a descriptor's command or an action's body: positions of a large lease are the longest.
+#: Bytes of a ticket, a descriptor's command or an action's body; the positions of a large lease are the longest.
 REQUEST_BYTES = 8 * 2**20
 
 
 class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """See ``calls`` for what can be asked of it. Its threads are gRPC's.
 
-    Every call finds out who calls before it looks at what is asked: who has no right at all is told nothing but what is
-    in the manual.
+    The caller is identified before its call is decoded: a peer without any right learns nothing beyond the manual.
     """
 
     def __init__(
         self, address: str, service: FlightService, report: Callable[[BaseException], None], **how: Any
     ) -> None:
-        """``address`` is as in options. Raises what pyarrow raises if it can't listen there."""
+        """``address`` is as in the options. Raises pyarrow's error if it can't listen there."""
         self._service = service
         self._report = report
         scheme = "grpc+unix" if address.startswith("unix:") else "grpc+tls" if "tls_certificates" in how else "grpc"
@@ -35,66 +34,66 @@ class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no typ
         super().__init__(f"{scheme}://{where}", **how)
         if not address.startswith("unix:"):
             where = f"{address.rpartition(':')[0]}:{self.port}"
-        #: Where it really listens, as clients say it.
-        self.told_address = f"{scheme}://{where}"
+        #: The bound address, as clients write it.
+        self.public_address = f"{scheme}://{where}"
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        """A range of a view."""
-        with told(self._report):
+        """Stream a range of a view."""
+        with flight_errors(self._report):
             caller = self._service.callers.caller(context)
             schema, batches = self._service.read(_decoded(ticket.ticket, calls.Read), caller)
             return fl.GeneratorStream(schema, self._guarded(batches))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Chunks of messages to be published."""
-        with told(self._report):
+        """Publish chunks of messages."""
+        with flight_errors(self._report):
             caller = self._service.callers.caller(context)
             call = _decoded(descriptor.command or b"", calls.Write)
             batches = (chunk.data for chunk in reader if chunk.data is not None)
             for written in self._service.write(call, caller, reader.schema, batches):
                 try:
                     writer.write(pa.py_buffer(msgspec.json.encode(written)))
-                except OSError:  # the client is gone; what it has not heard of it asks for when it is back
+                except OSError:  # the client is gone; it asks for the missing confirmations when it is back
                     return
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
-        """One JSON value."""
-        with told(self._report):
+        """Run an action; yields one JSON value."""
+        with flight_errors(self._report):
             caller = self._service.callers.caller(context)
             body = action.body.to_pybytes() if action.body is not None else b""
             answer = self._service.act(_action(action.type, body), caller)
             return iter([fl.Result(pa.py_buffer(msgspec.json.encode(answer)))])
 
     def list_actions(self, context: Any) -> list[Any]:
-        """Their names, and what they do."""
-        with told(self._report):
+        """Names and descriptions of all actions."""
+        with flight_errors(self._report):
             self._service.callers.caller(context)
             return [fl.ActionType(name, text) for name, text in ACTIONS.items()]
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
-        """One for each queue."""
-        with told(self._report):
+        """One FlightInfo for each queue."""
+        with flight_errors(self._report):
             caller = self._service.callers.caller(context)
             return iter(list(self._service.flights(_decoded(bytes(criteria) or b"{}", calls.Pick), caller)))
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         """Tickets for the parts of a range."""
-        with told(self._report):
+        with flight_errors(self._report):
             caller = self._service.callers.caller(context)
             return self._service.flight(_described(descriptor), caller)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        """The columns of a view: the same for everybody, so nobody is asked who he is."""
-        with told(self._report):
+        """The columns of a view. The same for everyone, so the caller is not identified."""
+        with flight_errors(self._report):
             return fl.SchemaResult(self._service.schema(_described(descriptor)))
 
     def _guarded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told(self._report):
+        with flight_errors(self._report):
             yield from batches
 
 
 def _described(descriptor: Any) -> calls.Read:
-    """What a descriptor means: a command, or a path that names a queue."""
+    """Decode a descriptor: a command, or a path that names a queue."""
     if descriptor.command is not None and descriptor.descriptor_type == fl.DescriptorType.CMD:
         call: calls.Read = _decoded(descriptor.command, calls.Read)
         return call
@@ -113,18 +112,18 @@ def _decoded(data: bytes, kind: Any) -> Any:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         known = ", ".join(kind.__struct_fields__)
-        raise trouble("bad-request", f"{error}; it is JSON with these fields: {known}") from None
+        raise trouble("bad-request", f"{error}; expected JSON with these fields: {known}") from None
 
 
 def _action(name: str, body: bytes) -> calls.Action:
-    """The action of this name; the body need not repeat the name."""
+    """The action with this name; the body need not repeat the name."""
     if name not in ACTIONS:
         raise trouble("bad-request", f"there is no action {name[:100]!r}; there are: {', '.join(ACTIONS)}")
     _check_size(body)
     try:
         values = msgspec.json.decode(body) if body.strip() else {}
         if not isinstance(values, dict) or values.setdefault("type", name) != name:
-            raise trouble("bad-request", f"the body of the action {name} is a JSON object of that type")
+            raise trouble("bad-request", f"the body of the action {name} must be a JSON object of that type")
         call: calls.Action = msgspec.convert(values, calls.Action)
         return call
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What the journal holds, as clients ask for it: ranges that are checked, and the queues that there are."""
+"""Clients' view of the journal: checked ranges, and the existing queues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from penstock.endpoint.rights import Right
-from penstock.flight.access import Caller, chosen, queue_name
+from penstock.flight.access import Caller, queue_filter, queue_name
 from penstock.flight.calls import Pick, Range, Read
 from penstock.flight.problems import trouble
 from penstock.journal.contract import Follower
@@ -22,7 +22,7 @@ Chooser = Callable[[QueueName], bool] | None
 
 
 class _Ranged(Protocol):
-    """A call that names a range."""
+    """A call with a range."""
 
     @property
     def start(self) -> int: ...
@@ -35,14 +35,14 @@ class _Ranged(Protocol):
 
 
 class Checked(NamedTuple):
-    """A range of positions that makes sense, and what of it is lost, if that was accepted."""
+    """A valid range of positions, with its losses if the call accepts them."""
 
     start: int
     stop: int
     losses: list[DataLoss]
 
     def kept(self) -> Iterator[tuple[int, int]]:
-        """What of the range is not lost."""
+        """The parts of the range that are not lost."""
         start = self.start
         for loss in sorted(self.losses, key=lambda loss: loss.lost):
             low, high = loss.lost
@@ -60,7 +60,7 @@ class History:
         self.reader = reader
 
     def status(self) -> Range:
-        """Which journal, from where to where."""
+        """Identity and extent of the journal."""
         tail = self.reader.tail()
         return Range(
             identity=f"{tail.identity:016x}",
@@ -70,7 +70,7 @@ class History:
         )
 
     def put_back_to(self, position: int) -> int:
-        """Where the journal was put back to, if a reader at this position has read what is lost; else 0."""
+        """Where the journal was restored to, if a reader at this position has read events that are lost; else 0."""
         latest = self.reader.latest
         if position > latest:
             return latest
@@ -78,12 +78,12 @@ class History:
         return next((low for low, high in (loss.lost for loss in losses) if low < position < high), 0)
 
     def check_identity(self, identity: str) -> None:
-        """Raises Trouble if it is another journal that is meant."""
+        """Raises Trouble if the call means another journal."""
         if identity and identity != f"{self.reader.identity:016x}":
             raise trouble("replaced", f"this is journal {self.reader.identity:016x} now, not {identity}")
 
     def check(self, call: _Ranged) -> Checked:
-        """The range that a call names, with 0 replaced by what it stands for. Raises Trouble, or DataLoss."""
+        """The range of a call, with 0 replaced by the default. Raises Trouble or DataLoss."""
         self.check_identity(call.identity)
         if call.start < 0 or call.stop < 0:
             raise trouble("bad-request", "positions count from 1; 0 stands for the beginning or the end")
@@ -106,29 +106,29 @@ class History:
         return Checked(start, max(min(stop, tail.committed), start), losses)
 
     def chooser(self, pick: Pick, caller: Caller, *, accept_loss: bool = False) -> Chooser:
-        """Which queues are meant. Raises Trouble for one that is not there, unless losses are accepted."""
-        found = chosen(pick, caller, "read")
+        """A test for the selected queues. Raises Trouble for one that does not exist, unless losses are accepted."""
+        queues = queue_filter(pick, caller, "read")
         if pick.queue and not accept_loss and not self.exists(queue_name(pick.queue)):
             raise trouble("no-queue", f"there is no queue {pick.queue}")
-        return found
+        return queues
 
     def names(self) -> list[QueueName]:
-        """The queues that exist now, by name."""
+        """The existing queues, sorted."""
         entries = self.reader.catalogue().queues.values()
         return sorted(QueueName(entry["namespace"], entry["name"]) for entry in list(entries))
 
     def exists(self, name: QueueName) -> bool:
-        """Whether there is such a queue now."""
+        """Whether the queue exists now."""
         catalogue = self.reader.catalogue()
         return any(catalogue.names[number] == name for number in list(catalogue.queues))
 
     def queues(self, pick: Pick, caller: Caller, right: Right = "read") -> list[QueueName]:
-        """Those of the existing queues that are meant and that the caller has a right to."""
-        wanted = chosen(pick, caller, right)
+        """The existing queues that are selected and on which the caller has the right."""
+        wanted = queue_filter(pick, caller, right)
         return [name for name in self.names() if wanted is None or wanted(name)]
 
     def read(self, call: Read, caller: Caller) -> Iterator[pa.RecordBatch]:
-        """Rows of ``messages`` or ``events``. All is checked before the first batch is asked for."""
+        """Rows of ``messages`` or ``events``. The call is checked before the first batch is requested."""
         queues = self.chooser(call, caller, accept_loss=call.accept_loss)
         checked = self.check(call)
 
@@ -140,5 +140,5 @@ class History:
 
         if not checked.losses:
             return rows(checked.start, checked.stop)
-        # What retention has given up may lie on the disk for a while. It is lost all the same, at every re-read.
+        # Positions beyond retention may still be on disk for a while. Skip them anyway: every re-read must be the same.
         return chain.from_iterable(rows(*span) for span in checked.kept())

@@ -1,4 +1,4 @@
-"""What a reader has leased, row by row, in the order in which it was leased: the same at every re-read."""
+"""A reader's leased messages as rows, in the order of the leases: the same at every re-read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.journal.errors import Gone
 from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views.placed import Holding, Places
 
-#: How often the broker is asked again where messages lie, when compaction has moved them in between.
+#: How often to ask the broker again for the places of messages after compaction has moved them.
 TRIES = 5
 
 _OF_LEASE = ("namespace", "queue")
@@ -28,13 +28,16 @@ Ask = Callable[[LeasedRows], LeasedMessages]
 
 
 def read_leased(history: History, ask: Ask, call: Read, caller: Caller) -> Iterator[pa.RecordBatch]:
-    """The rows of a part of the leases. Who reads them needs the right to consume their queues."""
+    """The rows of a part of a reader's leases. The caller needs the right to consume their queues."""
     if not call.reader:
-        raise trouble("bad-request", "whose leases? Give the name of the reader")
+        raise trouble("bad-request", "the view leased needs a reader: give its name")
     if call.queue or call.pattern:
-        raise trouble("bad-request", "leases are of a reader, not of a queue: leave queue and pattern out")
+        raise trouble("bad-request", "leases belong to a reader, not to a queue: leave queue and pattern out")
     if call.first_row < 0 or call.rows < 0 or not 0 <= call.start <= call.stop:
-        raise trouble("bad-request", "the range of positions, or of rows, makes no sense")
+        raise trouble(
+            "bad-request",
+            "the range of positions or rows is invalid: the start must not be after the stop, nor negative",
+        )
     history.check_identity(call.identity)
     caller.demand_somewhere("consume")
     request = LeasedRows(reader=call.reader, start=call.start, stop=call.stop, owner=caller.identity)
@@ -42,7 +45,7 @@ def read_leased(history: History, ask: Ask, call: Read, caller: Caller) -> Itera
 
 
 class _Held(NamedTuple):
-    """Where the wanted rows lie, and the queue of each as an index of names."""
+    """Where the selected rows lie, and each row's queue as an index into ``names``."""
 
     places: Places
     names: list[QueueName]
@@ -75,15 +78,15 @@ def _batches(held: _Held, call: Read) -> Iterator[pa.RecordBatch]:
     shape = schema(call.view, call.columns)
     stored = [name for name in shape.names if name not in _OF_LEASE]
     for part in split(held.holding.sizes(held.places), payloads="payload" in stored):
-        found = held.holding.read(held.places[part], stored) if stored else None
+        rows = held.holding.read(held.places[part], stored) if stored else None
         arrays = [
-            found.column(name) if found is not None and name in stored else _of_lease(held, part, name)
+            rows.column(name) if rows is not None and name in stored else _of_lease(held, part, name)
             for name in shape.names
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=shape)
 
 
 def _of_lease(held: _Held, part: slice, column: str) -> pa.Array:
-    """The queue that a message is in now; the stored row has the one that it was published into."""
+    """A message's current queue; the stored row has the one that it was published to."""
     texts = pa.array([getattr(name, column) for name in held.names], pa.string())
     return texts.take(pa.array(held.queues[part]))

@@ -1,8 +1,7 @@
-"""What is in the queues now: a snapshot that is worked out here, so that the broker does not stand still for it.
+"""The current content of the queues, as a snapshot computed in this process so that the broker need not pause.
 
-The broker is asked for one thing that no journal tells: which messages somebody has at this moment, and where the log
-ends at it. The rest is the newest checkpoint and the blocks since, as a start of the broker reads them. What was worked
-out is kept, and carried on from at the next call.
+Only the broker knows which messages are out at this moment, and where the log ends then. The rest comes from the newest
+checkpoint and the blocks after it, as when a broker starts. The resulting table is kept and advanced by the next call.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from penstock.journal.views.arrow import spellings
 from penstock.journal.views.placed import Holding, Places
 from penstock.schema import Reason
 
-#: How often a snapshot is begun again when compaction has moved messages in between.
+#: How often to retry a snapshot after compaction has moved messages.
 TRIES = 5
-#: Seconds that a commit may take.
+#: Seconds to wait for a commit.
 COMMIT_SECONDS = 30.0
 
 STATES = ("ready", "out", "delayed", "dead")
@@ -40,7 +39,7 @@ Codes = npt.NDArray[np.int8]
 
 
 class Snapshot(NamedTuple):
-    """The messages alive at one moment, sorted by where they lie."""
+    """The live messages at one moment, sorted by their places."""
 
     places: Places
     sizes: npt.NDArray[np.uint32]
@@ -53,7 +52,7 @@ class Snapshot(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """Which of the messages are wanted."""
+    """The selection of messages."""
 
     queues: Chooser
     positions: tuple[int, int]
@@ -77,9 +76,9 @@ class Live:
         positions: tuple[int, int] = (0, 2**63),
         states: Collection[str] = STATES,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the view. The snapshot is taken before the first is asked for.
+        """The rows of the view. The snapshot is taken before the first is requested.
 
-        Messages at other positions (from the first up to the second) or in other states are not touched.
+        Messages in other states or outside of ``positions`` (first, exclusive end) are not read.
         """
         return _batches(self._snapshot(Picked(queues, positions, states)), list(columns) or LIVE.names)
 
@@ -90,7 +89,7 @@ class Live:
             with self._lock:
                 table = self._fold(outs.position)
                 try:
-                    return _taken(self._reader, table, outs, int(self._now() * 1e6), picked)
+                    return _take(self._reader, table, outs, int(self._now() * 1e6), picked)
                 except Gone:
                     continue
         raise trouble("away", "messages are being moved faster than they can be found; try again")
@@ -103,29 +102,29 @@ class Live:
             time.sleep(0.005)
 
     def _fold(self, stop: int) -> Table:
-        """The table up to a position, or a little further where a block goes on."""
+        """The table up to a position, or to the end of the block around it."""
         table, self._table = self._table, None
         if table is None or table.meta.position < self._reader.tail().start:
             table = newest_table(self._reader, stop)
         begin = table.meta.position
         if begin < stop:
-            table.apply(found.block for found in self._reader.read(begin, stop, accept_loss=True))
+            table.apply(located.block for located in self._reader.read(begin, stop, accept_loss=True))
             if begin > 1 and begin < self._reader.tail().start:
                 raise trouble("away", "the journal was trimmed meanwhile; try again")
         for column in table.columns.values():
-            column.flags.writeable = False  # a snapshot may be looking at it: the table makes a copy when it changes it
+            column.flags.writeable = False  # snapshots share the columns: the table copies one before it changes it
         table.forget_requests(int(self._now() * 1e6))
         self._table = table
         return table
 
 
 def newest_table(reader: Follower, stop: int) -> Table:
-    """The state of the newest checkpoint that does not lie behind a position."""
-    found = reader.checkpoint(stop)
-    return Table() if found is None else Table(msgspec.json.decode(found.meta, type=Meta), found.columns)
+    """The state at the newest checkpoint that is not after ``stop``."""
+    checkpoint = reader.checkpoint(stop)
+    return Table() if checkpoint is None else Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)
 
 
-def _taken(reader: Follower, table: Table, outs: OutNow, now: int, picked: Picked) -> Snapshot:
+def _take(reader: Follower, table: Table, outs: OutNow, now: int, picked: Picked) -> Snapshot:
     names = {number: QueueName(entry.namespace, entry.name) for number, entry in table.meta.queues.items()}
     wanted = [number for number, name in names.items() if picked.queues is None or picked.queues(name)]
     states = _states(table, np.frombuffer(outs.messages, "<u8"), now)
@@ -150,7 +149,7 @@ def _taken(reader: Follower, table: Table, outs: OutNow, now: int, picked: Picke
 
 
 def _states(table: Table, outs: npt.NDArray[np.uint64], now: int) -> Codes:
-    """The index in ``STATES`` for each row."""
+    """Each row's index into ``STATES``."""
     states = np.zeros(len(table), np.int8)
     states[table.column("due") > now] = STATES.index("delayed")
     states[table.column("reason") != 0] = STATES.index("dead")
@@ -163,9 +162,9 @@ def _states(table: Table, outs: npt.NDArray[np.uint64], now: int) -> Codes:
 def _batches(snapshot: Snapshot, columns: list[str]) -> Iterator[pa.RecordBatch]:
     stored = [name for name in columns if name not in _FROM_TABLE]
     for part in split(snapshot.sizes, payloads="payload" in stored):
-        found = snapshot.holding.read(snapshot.places[part], stored) if stored else None
+        rows = snapshot.holding.read(snapshot.places[part], stored) if stored else None
         arrays = [
-            found.column(name) if found is not None and name in stored else _from_table(snapshot, part, name)
+            rows.column(name) if rows is not None and name in stored else _from_table(snapshot, part, name)
             for name in columns
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([LIVE.field(name) for name in columns]))

@@ -1,15 +1,15 @@
-"""Which machine this is: whoever says the same runs on the same kernel, and may find the same files."""
+"""Identifies the machine: processes with the same answer share a kernel, and may see the same files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-#: Drawn by the kernel at its start. Nobody else on a network knows it.
+#: Drawn by the kernel when it boots, and not known outside of the machine.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def machine() -> str:
-    """Empty where nothing tells."""
+    """The kernel's boot ID; empty if it is not available."""
     try:
         return _BOOT.read_text().strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""How far a reader may go, into which parts a range falls, and how much lies behind a position.
+"""Limits for readers, parts of a range for parallel reads, and the lag behind a position.
 
-None of it touches a payload: an extent's marks say how many bytes lie before a position, and two small columns say what
-a block has of which queue. What was counted of a stretch that can't change any more is remembered.
+No payload is read: an extent's marks give the bytes before a position, and two small columns give a block's rows per
+queue. Counts of finished stretches are remembered.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.journal.views.merge import merged
 from penstock.journal.views.placed import Holding
 from penstock.journal.views.selection import Piece, Selection
 
-#: Parts that a plan has at most: each is a call of its own.
+#: Parts of a plan at most: each is a call of its own.
 MOST_PARTS = 100_000
-#: Seconds that one question about a reader's lag may count what was not counted before; the rest is estimated.
+#: Seconds that one lag request may spend on counting; the rest is estimated.
 LAG_SECONDS = 0.2
 #: The same for a list of all queues.
 LIST_SECONDS = 5.0
@@ -37,7 +37,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class PublishedCount(NamedTuple):
-    """What was published into a queue. ``exact`` is False where there was no time to count all of it."""
+    """Messages published to a queue. ``exact`` is False if there was no time to count them all."""
 
     messages: int
     bytes: int
@@ -45,7 +45,7 @@ class PublishedCount(NamedTuple):
 
 
 class Measures:
-    """Answers about ranges of the journal."""
+    """Measures ranges of the journal."""
 
     def __init__(self, history: History, now: Callable[[], float] = time.time) -> None:
         self._history = history
@@ -54,10 +54,10 @@ class Measures:
         self._now = now
 
     def advance(self, call: Advance, caller: Caller) -> Advanced:
-        """The end of the longest range within the limits: at least one row, if there is any."""
+        """The end of the longest range within the limits, with at least one row if there is any."""
         _only_history(call.view)
         if call.max_rows < 0 or call.max_bytes < 0:
-            raise trouble("bad-request", "max_rows and max_bytes are not negative; 0 is without limit")
+            raise trouble("bad-request", "max_rows and max_bytes must not be negative; 0 means no limit")
         queues = self._history.chooser(call, caller, accept_loss=call.accept_loss)
         checked = self._history.check(call)
         start, stop = checked.start, checked.stop
@@ -66,14 +66,14 @@ class Measures:
         selection = Selection(start, stop, queues, messages=call.view == "messages")
         reads = (self._reader.read(*span, verify=False, accept_loss=call.accept_loss) for span in checked.kept())
         blocks = chain.from_iterable(reads)
-        pieces = (piece for found in merged(blocks) if (piece := selection.piece(found)) is not None)
+        pieces = (piece for located in merged(blocks) if (piece := selection.piece(located)) is not None)
         return _advanced(pieces, stop, call.max_rows or 2**63, call.max_bytes or 2**63)
 
     def plan(self, call: Plan, caller: Caller) -> Planned:
-        """Parts of about the same size."""
+        """Cut a range into parts of about the same size."""
         _only_history(call.view)
         if call.part_bytes <= 0 or call.partitions < 0:
-            raise trouble("bad-request", "part_bytes is above 0, and partitions not below")
+            raise trouble("bad-request", "part_bytes must be above 0, and partitions not negative")
         self._history.chooser(call, caller, accept_loss=call.accept_loss)
         checked = self._history.check(call)
         pieces = [self._sizes(start, stop) for start, stop in checked.kept()]
@@ -91,12 +91,12 @@ class Measures:
         )
 
     def counts(self, names: Iterable[QueueName], status: Range) -> dict[QueueName, PublishedCount]:
-        """What was published into queues, of what can still be read."""
+        """Messages published to these queues in the readable range."""
         tally, exact = self._tallies.between(status.earliest, status.latest, time.monotonic() + LIST_SECONDS)
         return {name: PublishedCount(*tally.of(name)[:2], exact) for name in names}
 
     def lag(self, queues: Chooser, view: str, position: int) -> Lag:
-        """How much lies at or after a position, and how old the first of it is."""
+        """The rows at or after a position, and the age of the first."""
         status = self._history.status()
         start, lost_from = max(position, status.earliest), self._history.put_back_to(position)
         if start >= status.latest:
@@ -107,17 +107,17 @@ class Measures:
         return Lag(rows=rows, seconds=max(self._now() - at / 1e6, 0.0) if at else 0.0, lost_from=lost_from)
 
     def waiting(self, rows: int, place: int) -> Lag:
-        """The same for what waits in queues: so many rows, one of the oldest of which lies at a place."""
+        """The lag of ``rows`` that wait in queues, one of the oldest of which lies at ``place``."""
         try:
             at = self._published_at(place) if place else 0
-        except (Gone, JournalDamaged):  # it was taken, moved, or is not committed yet
+        except (Gone, JournalDamaged):  # it was consumed, moved, or is not committed yet
             at = 0
         return Lag(rows=rows, seconds=max(self._now() - at / 1e6, 0.0) if at else 0.0)
 
     def _published_at(self, place: int) -> int:
         places = np.array([place], np.uint64)
-        found = Holding(self._reader, places).read(places, ["published_at"])
-        return int(found.column(0).cast("int64")[0].as_py())
+        row = Holding(self._reader, places).read(places, ["published_at"])
+        return int(row.column(0).cast("int64")[0].as_py())
 
     def _first_time(self, queues: Chooser, view: str, start: int, stop: int) -> int:
         """When the first row of a view at or after a position was written; 0 if there is none."""
@@ -128,14 +128,14 @@ class Measures:
 
         start = self._tallies.skip(start, stop, empty)
         selection = Selection(start, stop, queues, messages=messages)
-        for found in merged(self._reader.read(start, stop, verify=False, accept_loss=True)):
-            piece = selection.piece(found)
+        for located in merged(self._reader.read(start, stop, verify=False, accept_loss=True)):
+            piece = selection.piece(located)
             if piece is not None:
                 return int(piece.block.at()[piece.rows[0]])
         return 0
 
     def _sizes(self, start: int, stop: int) -> tuple[Floats, Floats]:
-        """Positions of a range, a few for each extent, and how many bytes lie before each of them."""
+        """Some positions of each extent in a range, and the number of bytes before each of them."""
         positions: list[Floats] = []
         sizes: list[Floats] = []
         before = 0.0
@@ -156,13 +156,13 @@ class Measures:
 
 
 def _rounds(parts: int, at_once: int) -> int:
-    """The next multiple of what is read at the same time: nobody should wait for one last part."""
+    """The next multiple of the number of parallel readers, so that they do not wait for a single last part."""
     return math.ceil(max(parts, 1) / at_once) * at_once if at_once else parts
 
 
 def _only_history(view: str) -> None:
     if view not in ("messages", "events"):
-        raise trouble("bad-request", f"{view} is not a range of the history: this is for messages and events")
+        raise trouble("bad-request", f"{view} has no range of positions: use messages or events")
 
 
 def _advanced(pieces: Iterable[Piece], stop: int, max_rows: int, max_bytes: int) -> Advanced:
@@ -172,7 +172,7 @@ def _advanced(pieces: Iterable[Piece], stop: int, max_rows: int, max_bytes: int)
         ends = size + np.cumsum(lengths)
         fits = min(int(np.searchsorted(ends, max_bytes, "right")), max_rows - rows)
         if rows + fits == 0:
-            fits = 1  # it must go on, however large the message is
+            fits = 1  # make progress, however large the message is
         if fits < len(piece.rows):
             end = piece.block.first + int(piece.rows[fits - 1]) + 1 if fits else piece.block.first + int(piece.rows[0])
             return Advanced(stop=end, rows=rows + fits, bytes=int(ends[fits - 1]) if fits else size)
@@ -183,7 +183,7 @@ def _advanced(pieces: Iterable[Piece], stop: int, max_rows: int, max_bytes: int)
 
 
 def _payload_sizes(piece: Piece) -> npt.NDArray[np.int64]:
-    """The payload's size for each row; 0 for rows that are no messages."""
+    """The payload's size for each row; 0 for rows that are not messages."""
     whole = np.zeros(piece.block.count, np.int64)
     whole[piece.block.message_rows()] = np.diff(piece.block.binary("payload")[0])
     sizes: npt.NDArray[np.int64] = whole[piece.rows]
@@ -191,11 +191,11 @@ def _payload_sizes(piece: Piece) -> npt.NDArray[np.int64]:
 
 
 def _cut(positions: Floats, sizes: Floats, parts: int) -> list[tuple[int, int]]:
-    """Cut where the bytes before are a multiple of the same number; never within a gap of the numbering."""
+    """Cut into parts of equal bytes, but never within a gap of the numbering."""
     start, stop = int(positions[0]), int(positions[-1])
     share = np.arange(1, parts) / max(parts, 1)
     cuts = np.unique(np.rint(np.interp(share * sizes[-1], sizes, positions)).astype(np.int64))
-    if len(cuts) < parts - 1 <= stop - start - 1:  # few large messages: then by number
+    if len(cuts) < parts - 1 <= stop - start - 1:  # few large messages: cut by position
         cuts = np.unique(np.rint(start + share * (stop - start)).astype(np.int64))
     at = np.searchsorted(positions, cuts)
     gap = (sizes[at] == sizes[at - 1]) & (positions[at] > cuts)

@@ -1,7 +1,7 @@
-"""Errors on their way to a client: as a ``calls.Problem`` first, then as the Flight error that carries it.
+"""Errors on their way to a client: first a ``calls.Problem``, then the Flight error that carries it.
 
-A client sees the text and, in ``extra_info``, the problem as JSON. Nothing else of ours: a fault that nobody expected
-is told to the operator, and to the client only that there was one.
+A client sees the text and, in ``extra_info``, the problem as JSON. Of an unexpected fault it learns only that there was
+one; the operator gets the details.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.flight.calls import Code, Problem
 from penstock.journal.errors import DataLoss, JournalDamaged, LogError, Replaced
 from penstock.journal.format.block import BlockError
 
-#: Flight errors travel in headers, which gRPC keeps below 8 KiB.
+#: Flight errors travel in headers, which gRPC limits to 8 KiB.
 MOST_TEXT = 1000
 
 _CLASSES: dict[str, type[fl.FlightError]] = {
@@ -28,7 +28,7 @@ _CLASSES: dict[str, type[fl.FlightError]] = {
 
 
 class Trouble(Exception):
-    """A problem to be told to the client."""
+    """A problem to report to the client."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.text)
@@ -36,30 +36,30 @@ class Trouble(Exception):
 
 
 class UnknownToken(Trouble):
-    """Who are you? Told from ``denied`` by the Flight error's class only."""
+    """The caller is not authenticated. Differs from ``denied`` only in the class of the Flight error."""
 
 
 def trouble(code: Code, text: str, lost: tuple[int, int] | None = None) -> Trouble:
-    """What to raise."""
+    """Make an exception to raise."""
     return Trouble(Problem(code=code, text=text, lost=lost))
 
 
 @contextmanager
-def told(report: Callable[[BaseException], None]) -> Iterator[None]:
-    """Whatever is raised inside becomes a Flight error. What nobody expected goes to ``report``, and no further."""
+def flight_errors(report: Callable[[BaseException], None]) -> Iterator[None]:
+    """Turn every exception into a Flight error. Details of unexpected ones go only to ``report``."""
     try:
         yield
     except fl.FlightError:
         raise
     except Exception as error:
-        found = as_trouble(error)
-        if found.problem.code == "internal":
+        failure = as_trouble(error)
+        if failure.problem.code == "internal":
             report(error)
-        raise flight_error(found) from None
+        raise flight_error(failure) from None
 
 
 def as_trouble(error: Exception) -> Trouble:
-    """The problem behind an exception of the journal, or of whatever."""
+    """The problem behind any exception."""
     match error:
         case Trouble():
             return error
@@ -70,20 +70,20 @@ def as_trouble(error: Exception) -> Trouble:
         case JournalDamaged():
             low, high = error.lost
             return trouble("data-loss", f"the journal is damaged between positions {low} and {high}", error.lost)
-        case BlockError():  # on the way to the names of queues, or to where something is
+        case BlockError():  # while looking up names of queues or places
             return trouble("data-loss", f"the journal is damaged: {error.reason}")
         case LogError():
-            return trouble("away", "the journal can not be read now")
+            return trouble("away", "the journal can't be read now")
         case _:
-            return trouble("internal", "a fault of the broker, which its log describes")
+            return trouble("internal", "an internal error of the broker; its log has the details")
 
 
-def flight_error(found: Trouble) -> Any:
-    """The error that a client of Flight gets."""
-    text = found.problem.text
+def flight_error(failure: Trouble) -> Any:
+    """The Flight error for the client."""
+    text = failure.problem.text
     text = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
-    problem = msgspec.structs.replace(found.problem, text=text)
+    problem = msgspec.structs.replace(failure.problem, text=text)
     kind = _CLASSES.get(problem.code, fl.FlightServerError)
-    if isinstance(found, UnknownToken):
+    if isinstance(failure, UnknownToken):
         kind = fl.FlightUnauthenticatedError
     return kind(text, extra_info=msgspec.json.encode(problem))

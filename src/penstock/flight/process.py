@@ -1,4 +1,4 @@
-"""The life of the endpoint's process: told what to be on standard input, over when that ends."""
+"""The life of the endpoint's process: it reads settings from standard input and ends when that ends."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from typing import Any, BinaryIO
 import pyarrow.flight as fl
 
 from penstock.endpoint.lines import BEAT_SECONDS, Failed, Ready
-from penstock.endpoint.process import Reporter, begin, told_settings, wait_for_address
+from penstock.endpoint.process import Reporter, begin, read_settings, wait_for_address
 from penstock.endpoint.settings import EndpointSettings
 from penstock.flight.access import MIDDLEWARE, HeaderReader
 from penstock.flight.endpoint import Endpoint
 from penstock.flight.service import FlightService
 from penstock.journal.errors import LogAway
 
-#: Seconds that calls on their way get at the end.
+#: Seconds for calls in progress at the end.
 GRACE = 1.0
 
 
-def main(told: BinaryIO, out: BinaryIO) -> int:
-    """Serve until ``told`` ends. Returns the exit code."""
+def main(stdin: BinaryIO, out: BinaryIO) -> int:
+    """Serve until ``stdin`` ends. Returns the exit code."""
     begin()
     reporter = Reporter(out, "the Flight endpoint")
-    if (settings := told_settings(told, EndpointSettings)) is None:
+    if (settings := read_settings(stdin, EndpointSettings)) is None:
         return 0
     try:
         endpoint = start(settings, reporter)
     except Exception as error:
         reporter.say(Failed(reason=_explained(settings, error), passes=isinstance(error, LogAway)))
         return 1
-    reporter.say(Ready(address=endpoint.told_address))
+    reporter.say(Ready(address=endpoint.public_address))
     Thread(target=_beat, args=(reporter,), daemon=True).start()
-    told.read()
+    stdin.read()
     _end(endpoint)
     return 0
 
 
 def start(settings: EndpointSettings, reporter: Reporter) -> Endpoint:
-    """An endpoint that accepts calls."""
+    """Start an endpoint that accepts calls."""
     wait_for_address(settings.address)
     tls: dict[str, Any] = {}
     if settings.tls_certificate:
@@ -58,7 +58,7 @@ def start(settings: EndpointSettings, reporter: Reporter) -> Endpoint:
 
 
 def _beat(reporter: Reporter) -> None:
-    """In a thread of its own: if it has its turns, so have those that answer calls."""
+    """Report life from a thread: if this thread gets its turns, so do those that answer calls."""
     while True:
         reporter.beat()
         time.sleep(BEAT_SECONDS)
@@ -66,15 +66,19 @@ def _beat(reporter: Reporter) -> None:
 
 def _explained(settings: EndpointSettings, error: Exception) -> str:
     reason = str(error)
-    if "did not start properly" in reason:  # it says no more
-        reason = "is the certificate one, and the key its own?" if settings.tls_certificate else "it is not ours"
+    if "did not start properly" in reason:  # gRPC gives no details
+        reason = (
+            "check that the certificate is valid and that the key belongs to it"
+            if settings.tls_certificate
+            else "it is not ours"
+        )
     elif isinstance(error, OSError):
         reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or reason
     return f"flight can not listen on {settings.address}: {reason}"
 
 
 def _end(endpoint: Endpoint) -> None:
-    """Let calls finish for a moment, then go: those that wait longer are cut off."""
+    """Let calls finish for a moment, then cut off the rest."""
     ending = Thread(target=endpoint.shutdown, daemon=True)
     ending.start()
     ending.join(GRACE)

@@ -1,4 +1,4 @@
-"""What the endpoint does, call by call, without a word about Flight's own ways: those are in ``endpoint``."""
+"""What each call does, independent of Flight's own types, which ``endpoint`` handles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.endpoint.readers import ReaderRow
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.endpoint.settings import EndpointSettings
 from penstock.flight import calls, requests
-from penstock.flight.access import Caller, Callers, Peer, chosen, queue_name
+from penstock.flight.access import Caller, Callers, Peer, queue_filter, queue_name
 from penstock.flight.broker import BrokerClient
 from penstock.flight.history import History
 from penstock.flight.leased import read_leased
@@ -25,14 +25,14 @@ from penstock.flight.views import schema
 from penstock.flight.writes import as_request, check_schema
 from penstock.journal import open_journal
 
-#: A position, a number of rows or bytes, a time in microseconds: all that fits into 63 bits.
+#: The largest position, number of rows or bytes, or time in microseconds: 63 bits.
 MOST = 2**63 - 1
 #: The longest name of a reader or a writer.
 NAME_BYTES = 255
 
 
 class FlightService:
-    """All calls. Threads may share one."""
+    """Implements all calls. Threads may share one."""
 
     def __init__(self, settings: EndpointSettings) -> None:
         self.broker = BrokerClient(settings.broker_socket)
@@ -48,11 +48,11 @@ class FlightService:
     # Tables
 
     def schema(self, call: calls.Read) -> pa.Schema:
-        """The columns that a read will have."""
+        """The columns of a read."""
         return schema(call.view, call.columns)
 
     def read(self, call: calls.Read, caller: Caller) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a view. What is wrong with the call is told before the first row."""
+        """The rows of a view. Errors in the call are raised before the first row."""
         shape = self.schema(call)
         _check_numbers(call)
         if call.view == "leased":
@@ -63,7 +63,7 @@ class FlightService:
 
     def _read_live(self, call: calls.Read, caller: Caller) -> Iterator[pa.RecordBatch]:
         if call.start or call.stop:
-            raise trouble("bad-request", "live has no range: it is what is in the queues now. Leave start and stop out")
+            raise trouble("bad-request", "the view live has no range: leave start and stop out")
         self.history.check_identity(call.identity)
         return self.live.read(call.columns, self.history.chooser(call, caller))
 
@@ -73,20 +73,20 @@ class FlightService:
     def write(
         self, call: calls.Write, caller: Caller, shape: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[calls.Written]:
-        """Publish chunks, each once it was read, and tell of each when it is durable."""
+        """Publish chunks as they are read, and confirm each once it is durable."""
         _check_numbers(call)
         _check_name("writer", call.writer)
         caller.demand_somewhere("publish")
         check_schema(shape)
         for number, batch in enumerate(batches, call.chunk):
             if call.digest and number > call.chunk:
-                raise trouble("bad-request", "a digest is of one batch: send the next in a call of its own")
+                raise trouble("bad-request", "a call with a digest has one batch: send the next in another call")
             request = as_request(call, number, batch, caller.peer.name, caller.identity)
             self._check_publish(request, call.queue, caller)
             yield self.broker.ask(request, calls.Written)
 
     def _check_publish(self, request: requests.Write, otherwise: str, caller: Caller) -> None:
-        """A chunk without rows goes nowhere, but makes its writer known: it counts as one to the descriptor's queue."""
+        """Require the right to publish. A chunk without rows makes its writer known, in the descriptor's queue."""
         wanted = request.queues or ([otherwise] if otherwise else [])
         names = [queue_name(name) for name in wanted]
         for name in names:
@@ -96,7 +96,7 @@ class FlightService:
                 caller.demand("administer", name)
 
     def flights(self, pick: calls.Pick, caller: Caller) -> Iterator[Any]:
-        """A FlightInfo for each queue: how much was published into it, over which range."""
+        """A FlightInfo for each queue, with its number of published messages and their range."""
         status = self.history.status()
         for name, counted in self.measures.counts(self.history.queues(pick, caller), status).items():
             call = calls.Read(queue=str(name))
@@ -126,7 +126,7 @@ class FlightService:
         return _info(call, parts, -1, {"identity": plan.identity, "losses": plan.losses})
 
     def _check_view(self, call: calls.Read, caller: Caller) -> None:
-        """What is read of no range is planned by nobody, who would have looked at the rights."""
+        """Check the rights on a view without a range, which no plan has checked."""
         if call.view == "leased":
             caller.demand_somewhere("consume")
         else:
@@ -161,10 +161,10 @@ class FlightService:
                 return self.broker.ask(requests.ForgetReader(reader=call.reader, owner=caller.manages), bool)
             case calls.CheckWritten():
                 caller.demand_somewhere("publish")
-                asked = requests.CheckWritten(
+                request = requests.CheckWritten(
                     writer=call.writer, epoch=call.epoch, parts=call.parts, owner=caller.identity
                 )
-                return self.broker.ask(asked, bool)
+                return self.broker.ask(request, bool)
             case calls.EndWriter():
                 caller.demand_one_of("publish", "administer")
                 return self.broker.ask(requests.EndWriter(writer=call.writer, owner=caller.manages), bool)
@@ -173,7 +173,7 @@ class FlightService:
                 return self.broker.ask(requests.Writers(owner=caller.manages), list[requests.Writer])
 
     def _readers(self, caller: Caller) -> list[ReaderRow]:
-        """The caller's own, and those of what it may read: the names of other queues are none of its business."""
+        """The caller's own readers, and those of queues that it may read: names of other queues stay hidden."""
         caller.demand_one_of("read", "consume", "administer")
         readers = self.broker.ask(requests.Readers(), list[ReaderRow])
         if caller.may_everywhere("read") or not caller.manages:
@@ -186,7 +186,7 @@ class FlightService:
         if call.view == "leased":
             lag = self._waiting(call, caller)
         else:
-            lag = self.measures.lag(chosen(call, caller, "read"), call.view, call.position)
+            lag = self.measures.lag(queue_filter(call, caller, "read"), call.view, call.position)
         if not call.reader:
             return lag
         _check_name("reader", call.reader)
@@ -206,16 +206,16 @@ class FlightService:
         return lag
 
     def _waiting(self, call: calls.Progress, caller: Caller) -> calls.Lag:
-        """What a consuming reader could still take."""
+        """The rows that a consuming reader could still lease."""
         queues = [str(name) for name in self.history.queues(call, caller, "consume")]
-        found = self.broker.ask(requests.Waiting(queues=queues), requests.Waits)
-        return self.measures.waiting(found.rows, found.place)
+        waits = self.broker.ask(requests.Waiting(queues=queues), requests.Waits)
+        return self.measures.waiting(waits.rows, waits.place)
 
     def _lease(self, call: calls.TakeLease, caller: Caller) -> requests.Leased:
         _check_name("reader", call.reader)
         _check_name("instance", call.instance)
         if call.timeout <= 0:
-            raise trouble("bad-request", "the timeout of a lease is above 0, in microseconds")
+            raise trouble("bad-request", "the timeout of a lease must be above 0 (microseconds)")
         self.history.check_identity(call.identity)
         queues = [str(name) for name in self.history.queues(call, caller, "consume")]
         if call.queue and not queues:
@@ -236,17 +236,17 @@ class FlightService:
 
 
 def _check_numbers(call: msgspec.Struct) -> None:
-    """All numbers of all calls count something. A time may lie before 1970."""
+    """All numbers must be counts. Only a time may be negative, before 1970."""
     for name in call.__struct_fields__:
         value = getattr(call, name)
         least = -MOST if name == "at" else 0
         if isinstance(value, int) and not least <= value <= MOST:
-            raise trouble("bad-request", f"{name} is {value}; it is a number from {least} to {MOST}")
+            raise trouble("bad-request", f"{name} is {value}; it must be a number from {least} to {MOST}")
 
 
 def _check_name(what: str, name: str) -> None:
     if not name or len(name.encode()) > NAME_BYTES or not name.isprintable():
-        raise trouble("bad-request", f"{what} is a name of 1 to {NAME_BYTES} bytes that can be printed")
+        raise trouble("bad-request", f"{what} must be a printable name of 1 to {NAME_BYTES} bytes")
 
 
 def _info(call: calls.Read, parts: list[calls.Read], rows: int, facts: dict[str, Any]) -> Any:

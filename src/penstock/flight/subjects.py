@@ -1,8 +1,8 @@
-"""The subject of a certificate, as access rules mean it: the same over Flight and over all other protocols.
+"""The subject of a certificate for access rules: the same over Flight as over all other protocols.
 
-It is the first subject alternative name, or the common name (the first, if there are several) of a certificate that
-has no alternative name. Of alternative names, those of hosts (DNS), addresses (IP), mail and URIs count; a certificate
-whose first one is of another kind has no subject. That is what gRPC tells of a client, and it tells nothing else.
+It is the first subject alternative name, or the (first) common name of a certificate without alternative names. Only
+alternative names for hosts (DNS), addresses (IP), mail and URIs count; a certificate whose first one is of another kind
+has no subject. These are gRPC's rules, and it reports nothing else about a client.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-#: What gRPC says instead of an alternative name of a kind that it does not know.
+#: What gRPC reports for an alternative name of an unknown kind.
 _OTHER_KIND = "other types of SAN"
 _KINDS = ("DNS", "IP Address", "email", "URI")
 
 
 def subject_of_identity(identity: bytes) -> str:
-    """The subject in what gRPC calls a peer's identity; empty if there is none."""
-    found = identity.decode("utf-8", "replace")
-    return "" if found == _OTHER_KIND else found
+    """The subject from gRPC's peer identity; empty if there is none."""
+    text = identity.decode("utf-8", "replace")
+    return "" if text == _OTHER_KIND else text
 
 
 def subject_of_certificate(certificate: Mapping[str, Any]) -> str:
-    """The subject of a certificate as the module ssl describes it (``getpeercert``); empty if there is none."""
+    """The subject of a certificate as ``ssl.getpeercert`` describes it; empty if there is none."""
     names = certificate.get("subjectAltName", ())
     if not names:
         return common_name_of(certificate)
@@ -41,7 +41,7 @@ def common_name_of(certificate: Mapping[str, Any]) -> str:
 
 
 def _plain_address(text: str) -> str:
-    """As the system writes it: the module ssl has FD00:0:0:0:0:0:0:1 where all others have fd00::1."""
+    """The address in its usual form: the module ssl writes FD00:0:0:0:0:0:0:1 for fd00::1."""
     try:
         address = ipaddress.ip_address(text.strip())
     except ValueError:

@@ -1,7 +1,7 @@
-"""How many rows and bytes of which queue lie between two positions, remembered for what can't change any more.
+"""Rows and bytes per queue between two positions, remembered for ranges that can't change any more.
 
-An extent is counted in stretches of about 2 MiB. Those of a finished extent are added up once all are known. Of the
-extent that grows, the last stretch is counted on from where it was left.
+An extent is counted in stretches of about 2 MiB. Those of a finished extent are added up once all are known. In the
+growing extent, counting of the last stretch resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from penstock.schema import Kind
 
 #: Index entries of a stretch.
 STRETCH = 32
-#: Stretches that are remembered, of extents that are not counted whole.
+#: Remembered stretches, of extents that are not fully counted.
 REMEMBERED = 10_000
-#: Growing stretches that are remembered: one for each reader that is near the end.
+#: Remembered growing stretches: one for each reader near the end.
 GROWING = 100
 
 
 class Tally:
-    """Messages, payload bytes and events, by queue; the name None is for events of no queue."""
+    """Messages, payload bytes and events by queue; the name None stands for events of no queue."""
 
     def __init__(self) -> None:
         self._counts: dict[QueueName | None, tuple[int, int, int]] = {}
 
     def add(self, name: QueueName | None, messages: int, size: int, events: int) -> None:
-        """Count more of a queue."""
+        """Add to a queue's counts."""
         old = self._counts.get(name, (0, 0, 0))
         self._counts[name] = (old[0] + messages, old[1] + size, old[2] + events)
 
     def merge(self, other: Tally) -> None:
-        """Count what another one has counted."""
+        """Add another tally."""
         for name, counts in other._counts.items():
             self.add(name, *counts)
 
     def of(self, name: QueueName) -> tuple[int, int, int]:
-        """What was counted of one queue."""
+        """The counts of one queue."""
         return self._counts.get(name, (0, 0, 0))
 
     def rows(self, queues: Chooser, *, messages: bool) -> int:
-        """Rows of a view, of the queues that are wanted."""
+        """Rows of a view in the selected queues."""
         at = 0 if messages else 2
-        found = self._counts.items()
+        items = self._counts.items()
         if queues is None:
-            return sum(counts[at] for _, counts in found)
-        return sum(counts[at] for name, counts in found if name is not None and queues(name))
+            return sum(counts[at] for _, counts in items)
+        return sum(counts[at] for name, counts in items if name is not None and queues(name))
 
-    def count(self, found: LocatedBlock, start: int, stop: int) -> None:
-        """Count the rows of a block that lie between two positions."""
-        block, extent = found
+    def count(self, located: LocatedBlock, start: int, stop: int) -> None:
+        """Count the rows of a block between two positions."""
+        block, extent = located
         low, high = max(start - block.first, 0), min(stop, block.end) - block.first
         kinds, queues = block.kinds[low:high], block.queues[low:high]
         numbers, which = np.unique(queues, return_inverse=True)
@@ -87,14 +87,14 @@ class Tallies:
         self._reader = reader
         self._lock = Lock()
         self._whole: dict[Hashable, Tally] = {}
-        #: Extents of which something was counted.
+        #: Extents that are counted in part.
         self._begun: set[Hashable] = set()
         self._stretches: OrderedDict[tuple[Hashable, int, int], Tally] = OrderedDict()
-        #: Of a growing stretch: up to where it was counted.
+        #: Growing stretches: the end of the counted part, and its tally.
         self._growing: OrderedDict[tuple[Hashable, int], tuple[int, Tally]] = OrderedDict()
 
     def between(self, start: int, stop: int, deadline: float) -> tuple[Tally, bool]:
-        """The tally of a range, and whether it is exact: after the deadline the rest is estimated by what is known."""
+        """The tally of a range, and whether it is exact: after the deadline, the rest is extrapolated."""
         total, missing, counted = Tally(), 0, 0
         spans = self._reader.spans()
         self._forget(spans)
@@ -110,7 +110,7 @@ class Tallies:
         return total, not missing
 
     def skip(self, start: int, stop: int, empty: Callable[[Tally], bool]) -> int:
-        """The beginning of the first stretch that is not known to be empty, at or after ``start``."""
+        """The start of the first stretch at or after ``start`` that is not known to be empty."""
         for span in self._reader.spans():
             for low, _, tally in self._parts(span, start, stop, 0):
                 if tally is None or not empty(tally):
@@ -118,7 +118,7 @@ class Tallies:
         return stop
 
     def _parts(self, span: Span, start: int, stop: int, deadline: float) -> Iterator[tuple[int, int, Tally | None]]:
-        """The stretches of an extent that reach into a range, and what is in them; None: there was no time."""
+        """The stretches of an extent that overlap a range, with their tallies; None if there was no time."""
         low, high = max(span.first, start), min(span.end, stop)
         if low >= high:
             return
@@ -127,7 +127,7 @@ class Tallies:
             yield low, high, whole
             return
         if span.key not in self._begun and time.monotonic() > deadline:
-            yield low, high, None  # to have it to read may take long
+            yield low, high, None  # opening it may take long
             return
         extent = self._reader.hold(span)
         if extent is None:
@@ -162,8 +162,8 @@ class Tallies:
         else:
             counted_to = low
         blocks = (LocatedBlock(block, extent) for block in extent.blocks(counted_to, high, verify=False))
-        for found in merged(blocks) if counted_to < high else ():
-            tally.count(found, counted_to, high)
+        for located in merged(blocks) if counted_to < high else ():
+            tally.count(located, counted_to, high)
         with self._lock:
             if not span.finished and high == span.end:
                 self._growing[(span.key, low)] = (high, tally)
@@ -179,7 +179,7 @@ class Tallies:
             total.add(name, *(round(count * more) for count in counts))
 
     def _forget(self, spans: Sequence[Span]) -> None:
-        """Segments that were trimmed away."""
+        """Drop the tallies of trimmed extents."""
         here = {span.key for span in spans}
         with self._lock:
             self._whole = {key: tally for key, tally in self._whole.items() if key in here}
@@ -187,6 +187,6 @@ class Tallies:
 
 
 def _stretches(extent: HeldExtent, limit: int) -> Iterator[tuple[int, int]]:
-    """Where the stretches of an extent begin and end."""
+    """The start and end of each stretch of an extent."""
     marks = extent.marks(limit)[0]
     return pairwise(sorted({*marks[:-1:STRETCH], marks[-1]}))

@@ -1,4 +1,4 @@
-"""The views and their columns, and how many rows go into a batch."""
+"""The columns of the views, and the size of batches."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import pyarrow as pa
 from penstock.flight.problems import trouble
 from penstock.journal.views import arrow
 
-#: Rows of a batch, and payload bytes unless one message alone has more: as in the views of the history.
+#: Rows and payload bytes of a batch, as in the views of the history. A single message may be larger.
 MOST_ROWS = 8192
 MOST_BYTES = 8 * 1024 * 1024
 
-#: What is in the queues now: ``messages``, and how things stand with each.
+#: The current content of the queues: ``messages`` with the state of each.
 LIVE = pa.schema([*arrow.MESSAGES, ("state", pa.string()), ("deliveries", pa.int64()), ("reason", pa.string())])
 SCHEMAS = {**arrow.SCHEMAS, "live": LIVE, "leased": arrow.MESSAGES}
 
 
 def schema(view: str, columns: Sequence[str] = ()) -> pa.Schema:
-    """The schema of a view, or of some of its columns in the order asked for. Raises Trouble for unknown ones."""
+    """The schema of a view, or of some columns in the requested order. Raises Trouble for unknown columns."""
     whole = SCHEMAS[view]
     unknown = [name for name in columns if name not in whole.names]
     if unknown:
         text = f"{view} has no column {', '.join(unknown)}; it has {', '.join(whole.names)}"
         raise trouble("bad-request", text)
     if len(set(columns)) < len(columns):
-        raise trouble("bad-request", "a column is asked for twice")
+        raise trouble("bad-request", "a column is requested twice")
     return pa.schema([whole.field(name) for name in columns]) if columns else whole
 
 

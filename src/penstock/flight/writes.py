@@ -1,4 +1,4 @@
-"""Record batches on their way into queues: each becomes one ``requests.Write``, checked so that errors name rows."""
+"""Record batches to publish: each becomes one ``requests.Write``. Checked here, so that errors name rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from penstock.flight.calls import Write
 from penstock.flight.problems import trouble
 from penstock.flight.requests import CHUNK_BYTES, CHUNK_ROWS
 
-#: Microseconds: as long as the protocols can say, 136 years.
+#: Microseconds: the longest time that the protocols can express, 136 years.
 MOST_TIME = 2**32 * 1_000_000
 
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating)
 
-#: What each column may be, and how that is said.
+#: The types that each column may have, and their description.
 COLUMNS: dict[str, tuple[tuple[Callable[[pa.DataType], bool], ...], str]] = {
     "payload": ((*_BYTES, *_TEXT), "binary or string"),
     "queue": (_TEXT, "string, as in default/jobs"),
@@ -39,7 +39,7 @@ def check_schema(schema: pa.Schema) -> None:
     names = schema.names
     unknown = [name for name in names if name not in COLUMNS]
     if unknown or len(set(names)) < len(names):
-        what = f"there is no column {', '.join(unknown)}" if unknown else "a column is there twice"
+        what = f"there is no column {', '.join(unknown)}" if unknown else "a column is repeated"
         raise trouble("bad-request", f"{what}; columns are: {', '.join(COLUMNS)}")
     if "payload" not in names:
         raise trouble("bad-request", "the column payload is missing")
@@ -51,7 +51,7 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def as_request(call: Write, number: int, batch: pa.RecordBatch, peer: str, owner: str) -> requests.Write:
-    """A batch as a chunk. Raises Trouble with the first row that is wrong."""
+    """A batch as a chunk. Raises Trouble with the first bad row."""
     _check_size(batch)
     names, indices = _queues(call, batch)
     return requests.Write(
@@ -88,7 +88,7 @@ def _check_size(batch: pa.RecordBatch) -> None:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Without a dictionary, and with lengths that can be asked for."""
+    """The array without a dictionary, and with a type that has ``binary_length``."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_binary_view(array.type):
@@ -121,7 +121,7 @@ def _queues(call: Write, batch: pa.RecordBatch) -> tuple[list[str], bytes]:
 
 
 def _times(batch: pa.RecordBatch, name: str, missing: int) -> bytes:
-    """A column of times as microseconds; empty if it is not there."""
+    """A column of times as microseconds; empty if the batch does not have it."""
     if name not in batch.schema.names:
         return b""
     column = _plain(batch.column(name))
@@ -133,10 +133,10 @@ def _times(batch: pa.RecordBatch, name: str, missing: int) -> bytes:
     wrong = ~((values >= 0) & (values <= MOST_TIME))
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        text = f"row {row}: {name} is {column[row].as_py()}; it is from 0 to {MOST_TIME // 1_000_000} seconds"
+        text = f"row {row}: {name} is {column[row].as_py()}; it must be from 0 to {MOST_TIME // 1_000_000} seconds"
         raise trouble("bad-request", text)
-    found: npt.NDArray[Any] = np.where(column.is_null().to_numpy(zero_copy_only=False), missing, np.rint(values))
-    return found.astype("<i8").tobytes()
+    times: npt.NDArray[Any] = np.where(column.is_null().to_numpy(zero_copy_only=False), missing, np.rint(values))
+    return times.astype("<i8").tobytes()
 
 
 def _priorities(batch: pa.RecordBatch) -> bytes:
@@ -146,12 +146,12 @@ def _priorities(batch: pa.RecordBatch) -> bytes:
     try:
         numbers = column.cast(pa.uint64()).fill_null(0)
     except pa.ArrowInvalid:
-        raise trouble("bad-request", "a priority is a whole number from 0 to 2⁶⁴ − 1") from None
+        raise trouble("bad-request", "a priority must be a whole number from 0 to 2⁶⁴ − 1") from None
     return bytes(numbers.to_numpy(zero_copy_only=False).astype("<u8").tobytes())
 
 
 def _correlation_ids(batch: pa.RecordBatch) -> list[bytes]:
     if "correlation_id" not in batch.schema.names:
         return []
-    found: list[bytes] = _column(batch, "correlation_id", pa.binary()).fill_null(b"").to_pylist()
-    return found
+    ids: list[bytes] = _column(batch, "correlation_id", pa.binary()).fill_null(b"").to_pylist()
+    return ids

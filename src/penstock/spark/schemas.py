@@ -44,7 +44,7 @@ def check(view: str, columns: Sequence[str], wanted: StructType) -> list[str]:
                 f"and not {field.dataType.simpleString()}: cast it after reading"
             )
     if len(set(wanted.names)) < len(wanted.names):
-        raise BadOption(f"a column is there twice in the schema: {', '.join(wanted.names)}")
+        raise BadOption(f"a column is repeated in the schema: {', '.join(wanted.names)}")
     return list(wanted.names)
 
 

@@ -1,4 +1,4 @@
-"""``python -m penstock.sql``: a process of SQL, as the HTTP process starts it. See ``requests``."""
+"""``python -m penstock.sql``: a process for SQL, started by the HTTP process. See ``requests``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One query in a database of its own: in memory, without access to files or networks, its settings locked.
+"""One query in its own in-memory database, without access to files or networks, its settings locked.
 
-There is nothing in it that could be changed, so it is read-only; statements that are no question are told so.
+It contains nothing that could be changed, so it is read-only; statements that are not queries get an error.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-#: Threads of one query: it must leave the broker room.
+#: Threads of one query: leave some CPU to the broker.
 THREADS = 2
-#: Rows of the batches in which results come.
+#: Rows per batch of a result.
 BATCH_ROWS = 10_000
-#: Types whose values Arrow would carry as others: 2^128 - 1 as -1, digits and bits as bytes.
+#: Types that Arrow would convert: 2^128 - 1 to -1, bit strings and large integers to bytes.
 _NOT_IN_ARROW = re.compile(r"\b(UHUGEINT|BIGNUM|BIT)\b")
-#: A folder that is never looked into.
+#: A path that is never opened.
 NOWHERE = "none"
 _QUESTIONS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 _SETTINGS = (
-    "set python_enable_replacements = false",  # else names of variables of this program would be tables
+    "set python_enable_replacements = false",  # else variables of this program would be tables
     "set autoinstall_known_extensions = false",
     "set autoload_known_extensions = false",
     "set allow_community_extensions = false",
@@ -35,7 +35,7 @@ _SETTINGS = (
 
 
 class BadQuery(Exception):
-    """A query can't be answered; the text says why, and ``field`` which field of the request would be another."""
+    """A query that can't be answered. ``field`` is the field of the request to change."""
 
     def __init__(self, text: str, field: str = "body.query") -> None:
         super().__init__(text)
@@ -44,12 +44,12 @@ class BadQuery(Exception):
 
 @contextmanager
 def database(memory_bytes: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A new one, without tables."""
+    """A new database without tables."""
     config: dict[str, Any] = {
         "enable_external_access": "false",
         "memory_limit": f"{memory_bytes // 2**20}MiB",
         "threads": str(THREADS),
-        # Names of folders that messages and duckdb_settings() would show, with the user's home folder in them.
+        # Paths that error messages and duckdb_settings() would show, including the user's home directory.
         "home_directory": NOWHERE,
         "secret_directory": NOWHERE,
         "extension_directory": NOWHERE,
@@ -64,18 +64,18 @@ def database(memory_bytes: int) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def run(connection: duckdb.DuckDBPyConnection, text: str, tables: Mapping[str, Any]) -> pa.RecordBatchReader:
-    """The answer, batch by batch. ``tables`` are all there are. Raises BadQuery."""
+    """Run a query and return its result in batches. ``tables`` are all it can see. Raises BadQuery."""
     for name, rows in tables.items():
         connection.register(name, rows)
     with explained(text, tables):
         statements = connection.extract_statements(text)
         if not statements:
-            raise BadQuery("there is no statement; ask as in: select queue, ready from queues")
+            raise BadQuery("there is no statement; example: select queue, ready from queues")
         if len(statements) > 1:
-            raise BadQuery(f"there are {len(statements)} statements; ask one at a time")
+            raise BadQuery(f"there are {len(statements)} statements; send one at a time")
         if statements[0].type not in _QUESTIONS:
             kind = statements[0].type.name
-            raise BadQuery(f"{kind} is not possible: the tables can be read only. A query begins with SELECT or WITH")
+            raise BadQuery(f"{kind} is not possible: the tables are read-only. A query begins with SELECT or WITH")
         connection.execute(text)
         columns = [(str(name), str(kind)) for name, kind, *_ in connection.description or ()]
         if any(_NOT_IN_ARROW.search(kind) for _, kind in columns):
@@ -84,7 +84,7 @@ def run(connection: duckdb.DuckDBPyConnection, text: str, tables: Mapping[str, A
 
 
 def _run_with_texts(connection: duckdb.DuckDBPyConnection, text: str, columns: list[tuple[str, str]]) -> None:
-    """The query again, with those columns as text that Arrow has no type for."""
+    """Run the query again, casting columns without an exact Arrow type to text."""
     places = ", ".join(f"c{number}" for number in range(len(columns)))
     connection.execute(f"create view answer({places}) as {text}")
     shown = (
@@ -100,22 +100,22 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def explained(text: str, tables: Mapping[str, Any]) -> Iterator[None]:
-    """What DuckDB finds wrong with a query, as BadQuery."""
+    """Turn DuckDB's errors about a query into BadQuery."""
     try:
         yield
     except duckdb.OutOfMemoryException:
         reason = "the query needs more memory than memory_bytes allows; ask for fewer rows or columns"
         raise BadQuery(reason, "body.memory_bytes") from None
     except duckdb.InvalidInputException as error:
-        if "Python exception" in str(error):  # it is a fault of ours, or of the journal, and not of the query
+        if "Python exception" in str(error):  # a fault in our code or the journal, not in the query
             raise
-        raise BadQuery(_told(error, text, tables)) from None
+        raise BadQuery(_explain(error, text, tables)) from None
     except duckdb.Error as error:
-        raise BadQuery(_told(error, text, tables)) from None
+        raise BadQuery(_explain(error, text, tables)) from None
 
 
-def _told(error: duckdb.Error, text: str, tables: Mapping[str, Any]) -> str:
-    """DuckDB's words with line and column, and for a table that is not there those that are."""
+def _explain(error: duckdb.Error, text: str, tables: Mapping[str, Any]) -> str:
+    """DuckDB's message with line and column; for an unknown table, the known ones."""
     facts = _facts(str(error))
     if facts is None:
         return str(error).strip()
@@ -130,15 +130,15 @@ def _told(error: duckdb.Error, text: str, tables: Mapping[str, Any]) -> str:
     return f"{_where(text, int(place))}: {reason}" if place.isdigit() else reason
 
 
-def _facts(told: str) -> dict[str, Any] | None:
-    found = re.search(r"\{.*\}", told, re.DOTALL)
+def _facts(message: str) -> dict[str, Any] | None:
+    match = re.search(r"\{.*\}", message, re.DOTALL)
     try:
-        return msgspec.json.decode(found.group(), type=dict[str, Any]) if found is not None else None
+        return msgspec.json.decode(match.group(), type=dict[str, Any]) if match is not None else None
     except msgspec.DecodeError:
         return None
 
 
 def _where(text: str, position: int) -> str:
-    """Line and column of a place, which DuckDB counts in bytes."""
+    """Line and column of a position, which DuckDB counts in bytes."""
     before = text.encode()[:position].decode("utf-8", "ignore")
     return f"line {before.count(chr(10)) + 1}, column {len(before) - (before.rfind(chr(10)) + 1) + 1}"

@@ -1,7 +1,7 @@
-"""The processes that answer SQL, as the HTTP process keeps them.
+"""The pool of processes that answer SQL for the HTTP process.
 
-Each answers one query at a time. One that takes longer than it may is killed, and takes nobody else with it. One that
-nobody has needed for a while is let go.
+Each runs one query at a time, so that killing a query that takes too long affects no other. Idle processes end after a
+while.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ import msgspec
 
 from penstock.sql.requests import FRAME_BYTES, LENGTH, ListTables, Outcome, Ping, Request, SqlSettings
 
-#: Queries at a time, and those that may wait for their turn.
+#: Concurrent queries, and queries that may wait for their turn.
 AT_A_TIME = 2
 MOST_WAITING = 8
-#: Seconds without a query after which a process is let go, and after which one that does not begin is given up.
+#: Seconds after which an idle process is ended, and seconds for a process to start.
 IDLE_SECONDS = 120.0
 START_SECONDS = 60.0
-#: Seconds in which a process that has nothing to do must answer.
+#: Seconds in which an idle process must answer a ping.
 PING_SECONDS = 5.0
 
 
 class SqlRefused(Exception):
-    """A query is not taken now, and why."""
+    """The query is not accepted now; the text says why."""
 
 
 class TookTooLong(Exception):
-    """A query was ended, with its process."""
+    """The query was killed, with its process."""
 
 
 class Died(Exception):
-    """The process has ended by itself, most likely because it had no more memory."""
+    """The process ended by itself, most likely out of memory."""
 
 
 class _Worker:
-    """One process."""
+    """One process for SQL."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -50,7 +50,7 @@ class _Worker:
 
     @classmethod
     async def start(cls, settings: SqlSettings) -> _Worker:
-        """A new one."""
+        """Start a process."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "penstock.sql", stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
@@ -64,7 +64,7 @@ class _Worker:
         self._in.writelines([LENGTH.pack(len(data)), data])
 
     async def ask(self, request: Request, seconds: float) -> Outcome:
-        """Its answer. Raises TookTooLong or Died, and then the process is no more."""
+        """Send a request and await the answer. After TookTooLong or Died the process is gone."""
         try:
             async with asyncio.timeout(seconds):
                 self._send(request)
@@ -78,7 +78,7 @@ class _Worker:
             raise Died from None
 
     async def end(self) -> None:
-        """Kill it, and wait until it is gone."""
+        """Kill the process and wait until it is gone."""
         if self.idle is not None:
             self.idle.cancel()
         with contextlib.suppress(ProcessLookupError):
@@ -87,7 +87,7 @@ class _Worker:
 
 
 class Pool:
-    """All of them."""
+    """The processes, at most ``AT_A_TIME``."""
 
     def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings
@@ -115,47 +115,47 @@ class Pool:
             self._turn.release()
 
     async def close(self) -> None:
-        """End all."""
+        """End all processes."""
         workers = [*self._free, *self._busy]
         self._free.clear()
         await asyncio.gather(*(worker.end() for worker in workers), *self._ending)
 
     async def _ask(self, request: Request, seconds: float) -> Outcome:
-        worker = await self._rested() or await self._started()
+        worker = await self._idle_worker() or await self._start()
         return await self._ask_one(worker, request, seconds)
 
-    async def _rested(self) -> _Worker | None:
-        """One that has nothing to do and still works: those that have died or hang meanwhile are ended."""
+    async def _idle_worker(self) -> _Worker | None:
+        """An idle process that still answers; those that died or hang are ended."""
         while self._free:
             worker = self._free.pop()
             if worker.idle is not None:
                 worker.idle.cancel()
             with contextlib.suppress(TookTooLong, Died):
-                async with self._watched(worker):
+                async with self._track(worker):
                     await worker.ask(Ping(), PING_SECONDS)
                 return worker
         return None
 
     async def _ask_one(self, worker: _Worker, request: Request, seconds: float) -> Outcome:
-        async with self._watched(worker):
+        async with self._track(worker):
             outcome = await worker.ask(request, seconds)
-        worker.idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._let_go, worker)
+        worker.idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end_idle, worker)
         self._free.append(worker)
         return outcome
 
-    async def _started(self) -> _Worker:
-        """A new process that has begun: the time of a query is its own."""
+    async def _start(self) -> _Worker:
+        """A new process, ready for queries: its start does not count towards a query's time."""
         worker = await _Worker.start(self._settings)
         try:
-            async with self._watched(worker):
+            async with self._track(worker):
                 await worker.ask(ListTables(), START_SECONDS)
         except (TookTooLong, Died):
             raise SqlRefused("the process for SQL does not start; try again") from None
         return worker
 
     @contextlib.asynccontextmanager
-    async def _watched(self, worker: _Worker) -> AsyncIterator[None]:
-        """While it works. If that does not go well, it is ended."""
+    async def _track(self, worker: _Worker) -> AsyncIterator[None]:
+        """Track a process at work, and end it if that fails."""
         self._busy.add(worker)
         try:
             yield
@@ -165,7 +165,7 @@ class Pool:
         finally:
             self._busy.discard(worker)
 
-    def _let_go(self, worker: _Worker) -> None:
+    def _end_idle(self, worker: _Worker) -> None:
         if worker in self._free:
             self._free.remove(worker)
             task = asyncio.create_task(worker.end())

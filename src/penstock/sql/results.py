@@ -17,26 +17,26 @@ import pyarrow.parquet as pq
 
 from penstock.sql.database import BadQuery
 
-#: Numbers that every reader of JSON keeps as they are.
+#: Integers up to this size are exact in every JSON reader.
 _EXACT = 2**53
-#: Bytes of an answer in JSON: what is behind them is left out.
+#: Bytes of a JSON answer: rows beyond are left out.
 JSON_BYTES = 32 * 2**20
-#: Times that Python's calendar does not have, and what is made of them.
+#: Infinite times, which Python's datetime lacks, and their text.
 _NOT_IN_PYTHON = (ValueError, OverflowError, pa.ArrowException)
-#: What spreadsheets take for the beginning of a formula.
+#: Characters that make a spreadsheet compute a cell as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?([eE][+-]?\d+)?|inf)")
 
 
 class WrittenRows(NamedTuple):
-    """What was written, and whether there was more."""
+    """The rows written, and whether there were more."""
 
     body: bytes
     truncated: bool
 
 
 def as_json(batches: pa.RecordBatchReader, types: list[tuple[str, str]], rows: int) -> WrittenRows:
-    """So many rows at most, as ``SqlAnswer`` has them, but for its ``seconds``."""
+    """At most ``rows`` rows, in the shape of ``SqlAnswer`` without its ``seconds``."""
     encoded: list[bytes] = []
     size = 0
     more = False
@@ -52,18 +52,18 @@ def as_json(batches: pa.RecordBatchReader, types: list[tuple[str, str]], rows: i
 
 
 class _Lines:
-    """Ends lines with a newline alone, while the writer quotes what has a carriage return: it ends rows for many."""
+    """Ends lines with LF. The CSV writer ends them with CRLF, so that it quotes carriage returns in values too."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
     def write(self, line: str) -> None:
-        """One line, as the writer ends it."""
+        """Write a line that the CSV writer ended with CRLF."""
         self._file.write(line.removesuffix("\r\n") + "\n")
 
 
 def write_csv(batches: pa.RecordBatchReader, path: str, rows: int, most_bytes: int) -> bool:
-    """Write so many rows at most, with a line of names. Returns whether there are more. Raises BadQuery."""
+    """Write a header and at most ``rows`` rows. Returns whether there are more. Raises BadQuery."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(_Lines(file), lineterminator="\r\n")
         writer.writerow([_cell(name) for name in batches.schema.names])
@@ -78,7 +78,7 @@ def write_csv(batches: pa.RecordBatchReader, path: str, rows: int, most_bytes: i
 
 
 def write_parquet(batches: pa.RecordBatchReader, path: str, rows: int, most_bytes: int) -> bool:
-    """As ``write_csv``, with the types that the columns have."""
+    """As ``write_csv``, but keeps the types of the columns."""
     try:
         with open(path, "wb") as file, pq.ParquetWriter(file, batches.schema, compression="zstd") as writer:
             return _write_batches(batches, file, writer, rows, most_bytes)
@@ -123,7 +123,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """One value, some part of which Python does not have: that part as text."""
+    """A value that contains something Python can't represent: that part as text."""
     try:
         return scalar.as_py()
     except _NOT_IN_PYTHON:
@@ -138,13 +138,13 @@ def _value(scalar: pa.Scalar) -> Any:
 
 
 def _nanoseconds(count: int) -> str:
-    """A time that Python's have too few digits for."""
+    """A time with more digits than Python's datetime has."""
     text = (datetime(1970, 1, 1) + timedelta(microseconds=count // 1000)).isoformat(timespec="microseconds")
     return f"{text}{count % 1000:03}" if count % 1000 else text
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can say it: times are RFC 3339, bytes are hex, numbers that are not exact there are texts."""
+    """A value for JSON: times as RFC 3339, bytes as hex, numbers that JSON readers would round as text."""
     match value:
         case None | bool() | str():
             return value
@@ -154,7 +154,7 @@ def plain(value: Any) -> Any:
             return value if math.isfinite(value) else str(value)
         case bytes():
             return value.hex()
-        case Decimal():  # DuckDB's large integers come as such, without digits behind the point
+        case Decimal():  # DuckDB's large integers arrive as Decimal without fractional digits
             return plain(int(value)) if value.as_tuple().exponent == 0 else f"{value:f}"
         case datetime():
             return value.isoformat().replace("+00:00", "Z")
@@ -175,9 +175,9 @@ def plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    """What CSV has for a value: nothing for null, JSON for lists and structs, and nothing that a spreadsheet computes.
+    """A value for CSV: null is empty, lists and structs are JSON, and nothing is a formula for a spreadsheet.
 
-    A text that begins like a formula gets an apostrophe in front, unless it is a number.
+    A text that begins like a formula gets a leading apostrophe, unless it is a number.
     """
     if isinstance(value, list | dict):
         return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""The tables that can be asked, their columns, and what each is."""
+"""The tables, their columns and their descriptions."""
 
 from __future__ import annotations
 

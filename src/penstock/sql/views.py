@@ -1,7 +1,7 @@
-"""The tables that are read from the journal while a query runs, with what is known beforehand about its filters.
+"""The tables that are read from the journal while a query runs, limited by the query's filters.
 
-DuckDB takes a dataset of Arrow for a table, and asks it for a scanner with the columns and the filters of the query. So
-a dataset whose scanner reads the journal is all there is to it.
+DuckDB reads an Arrow dataset through a scanner that it requests with the query's columns and filters, so each table is
+a dataset whose scanner reads the journal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ScanPlan(NamedTuple):
 
     #: In the order of the schema.
     columns: list[str]
-    #: Positions from the first up to the second.
+    #: The first position and the exclusive end.
     positions: tuple[int, int]
     queues: Chooser
     #: For ``live``.
@@ -35,21 +35,21 @@ class ScanPlan(NamedTuple):
 
 
 class Sources:
-    """The journal as one query sees it: up to one position, and with the messages that were out at one moment."""
+    """The journal as one query sees it: up to one position, with the messages that were out at one moment."""
 
     def __init__(self, history: History, live: Live, allowed: Sequence[str] | None) -> None:
-        """``allowed`` are patterns of the queues that may be seen; None for all."""
+        """``allowed`` are patterns of the visible queues; None for all."""
         self._history = history
         self._live = live
         self._allowed = allowed
         self._range = history.check(Read(accept_loss=True))
-        #: What scans were planned, for whoever wants to know what is read.
+        #: The planned scans, for inspection.
         self.plans: list[tuple[str, ScanPlan]] = []
-        #: What went wrong while rows were read: DuckDB only tells that something did.
+        #: Errors while rows were read: DuckDB reports only that one occurred.
         self.error: Exception | None = None
 
     def plan(self, view: str, columns: Sequence[str] | None, wanted: ds.Expression | None) -> ScanPlan:
-        """What has to be read for some columns (None: all) of the rows that are wanted (None: all)."""
+        """What to read for these columns (None: all) and this filter (None: no filter)."""
         schema = SCHEMAS[view]
         checked = self._range
         if wanted is None:
@@ -91,7 +91,7 @@ class Sources:
 
 
 class View(ds.InMemoryDataset):  # type: ignore[misc]
-    """A table for DuckDB whose rows are read when it asks for them."""
+    """A table for DuckDB whose rows are read on request."""
 
     def __init__(self, view: str, sources: Sources) -> None:
         super().__init__(SCHEMAS[view].empty_table())
@@ -107,7 +107,7 @@ class View(ds.InMemoryDataset):  # type: ignore[misc]
 
 
 def _ordered(schema: pa.Schema, columns: Sequence[str] | None) -> list[str]:
-    """Without repetition, in the order of the schema; one at least, as rows without columns can't be counted."""
+    """Without repetitions, in the order of the schema, and at least one: rows without columns can't be counted."""
     if columns is None:
         return list(schema.names)
     return [name for name in schema.names if name in columns] or ["position"]

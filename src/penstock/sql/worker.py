@@ -1,7 +1,7 @@
-"""The life of a process of SQL: it answers one query after the other, until its standard input ends.
+"""The life of a process for SQL: it answers one query after another until its standard input ends.
 
-Whoever started it ends it when a query takes too long. It watches for the end of that one itself, so it never outlives
-it, whatever a query is doing.
+Its parent kills it when a query takes too long. A thread watches for the end of the parent, so the process never
+outlives it, whatever a query is doing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.sql.results import WrittenRows, as_json, write_csv, write_parquet
 from penstock.sql.tables import ABOUT, SCHEMAS
 from penstock.sql.views import Sources, View
 
-#: Bytes beside DuckDB's own limit: batches of the journal on their way, and the answer.
+#: Memory beyond DuckDB's own limit: batches of the journal being read, and the answer.
 ROOM = 512 * 2**20
 
 
@@ -39,7 +39,7 @@ def main() -> int:
     """Answer until the end of standard input. Returns the exit code."""
     begin()
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what a library prints is no answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # keep what libraries print out of the answers
     frames = _frames(sys.stdin.buffer)
     settings = msgspec.msgpack.decode(frames.get(), type=SqlSettings)
     worker = Worker(settings)
@@ -50,13 +50,13 @@ def main() -> int:
         out.flush()
 
 
-def _frames(told: BinaryIO) -> SimpleQueue[bytes]:
-    """What comes in, read by a thread: it ends the process when nothing more can come."""
+def _frames(stdin: BinaryIO) -> SimpleQueue[bytes]:
+    """Frames from a thread that reads standard input and ends the process at its end."""
     frames: SimpleQueue[bytes] = SimpleQueue()
 
     def read() -> None:
-        while head := told.read(LENGTH.size):
-            frames.put(told.read(LENGTH.unpack(head)[0]))
+        while head := stdin.read(LENGTH.size):
+            frames.put(stdin.read(LENGTH.unpack(head)[0]))
         os._exit(0)
 
     Thread(target=read, daemon=True).start()
@@ -71,11 +71,11 @@ class Worker:
         self._broker = BrokerClient(settings.broker_socket)
         self._history: History | None = None
         self._live: Live | None = None
-        #: Which messages are out, as the query under way has it.
+        #: The messages that are out, for the running query.
         self._outs: OutNow | None = None
 
     def answer(self, request: Request) -> Outcome:
-        """What became of it."""
+        """The result of a request."""
         try:
             if isinstance(request, Ping):
                 return Outcome()
@@ -83,10 +83,10 @@ class Worker:
         except BadQuery as error:
             return Outcome(problem=str(error), field=error.field)
         except MemoryError:
-            return Outcome(problem="the query needs more memory than it may have", field="body.memory_bytes")
+            return Outcome(problem="the query needs more memory than memory_bytes allows", field="body.memory_bytes")
         except (LogError, Trouble) as error:
-            self._history = self._live = None  # it may be another journal by now
-            return Outcome(problem=f"the journal can not be read there: {error}")
+            self._history = self._live = None  # the journal may have been replaced
+            return Outcome(problem=f"the journal can't be read there: {error}")
         except Exception as error:
             return Outcome(fault="".join(traceback.format_exception(error))[-3000:])
 
@@ -120,7 +120,7 @@ class Worker:
             return as_json(batches, types, query.rows)
 
     def _sources(self, allowed: list[str] | None) -> Sources:
-        """The journal as it is now. What is out is asked for once, so that a query sees one moment."""
+        """The journal now. The broker is asked once which messages are out, so that a query sees one moment."""
         if self._history is None or self._live is None:
             self._history = History(open_journal(self._settings.journal).follow())
             self._live = Live(self._history, self._out_now)
@@ -133,12 +133,12 @@ class Worker:
         return self._outs
 
     def _tables(self) -> Outcome:
-        """All tables, with DuckDB's words for the types."""
-        told = []
+        """All tables, with DuckDB's names for the types."""
+        tables = []
         with database(64 * 2**20) as connection:
             for name, schema in SCHEMAS.items():
                 connection.register(name, schema.empty_table())
                 columns = connection.execute(f"describe {name}").fetchall()
-                found = [{"name": column, "type": kind} for column, kind, *_ in columns]
-                told.append({"name": name, "about": ABOUT[name], "columns": found})
-        return Outcome(body=msgspec.json.encode(told))
+                described = [{"name": column, "type": kind} for column, kind, *_ in columns]
+                tables.append({"name": name, "about": ABOUT[name], "columns": described})
+        return Outcome(body=msgspec.json.encode(tables))
