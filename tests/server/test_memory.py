@@ -19,6 +19,7 @@ from penstock.flight.requests import Write
 from penstock.server.engine.engine import Engine
 from penstock.server.flight.requests import RequestHandler
 from penstock.server.limits import memory as accounts
+from penstock.server.limits.account import Account
 from penstock.server.limits.memory import SMALL, Memory
 from penstock.server.limits.state_memory import StateMemory
 from penstock.server.network.access import Peer
@@ -79,7 +80,7 @@ class TestAnswers:
                 now = broker.runtime.loop.time()
                 while not all(wire.writes for _, wire in peers):
                     assert memory.output <= memory.most_output
-                    assert memory.output == sum(session.held_output for session, _ in peers)
+                    assert memory.output == sum(session.account.output for session, _ in peers)
                     now += accounts.PATIENCE + 1
                     broker.runtime._watch_memory(now)
                     for pair in peers:
@@ -151,16 +152,16 @@ class TestAnswers:
                 await broker.settle()
                 wire.untaken = 1
                 session.note_output()
-                assert session.held_output == len(wire.sent) > MEBIBYTE
+                assert session.account.output == len(wire.sent) > MEBIBYTE
                 session.data_received(kokaq(NOP))
                 await broker.settle()
-                assert session.held_output == len(wire.sent)
+                assert session.account.output == len(wire.sent)
                 wire.untaken = len(wire.writes[-1])
                 session.note_output()
-                assert session.held_output == len(wire.writes[-1])
+                assert session.account.output == len(wire.writes[-1])
                 wire.untaken = 0
                 session.note_output()
-                assert session.held_output == broker.runtime.memory.output == 0
+                assert session.account.output == broker.runtime.memory.output == 0
 
         play(scene())
 
@@ -225,7 +226,7 @@ class TestAccount:
     def session(origin: str = "a") -> AnySession:
         session = Session.__new__(Session)
         session.origin = origin
-        session.held_input = session.held_output = 0
+        session.account = Account()
         return session
 
     def test_grants(self) -> None:
@@ -277,8 +278,8 @@ class TestInput:
                 session, _ = broker.phpmq()
                 session.data_received(publish("full", b"x") + publish("full", b"y", ttl=1) * 3)
                 await broker.settle()
-                assert session.held_input > 3 * len(publish("full", b"y", ttl=1))
-                assert broker.runtime.memory.input == session.held_input
+                assert session.account.input > 3 * len(publish("full", b"y", ttl=1))
+                assert broker.runtime.memory.input == session.account.input
                 session.connection_lost(None)
                 assert not broker.runtime.memory.input
 

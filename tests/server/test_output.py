@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from penstock.server.limits import memory as accounts
+from penstock.server.limits.account import RATE
 from penstock.server.limits.memory import LARGE, TURN_BYTES
 from penstock.server.network import session as sessions
 from penstock.server.network.acceptor import Acceptor
@@ -179,17 +180,17 @@ class TestSlowPeers:
 
         play(scene())
 
-    @pytest.mark.parametrize(("rate", "closed"), [(sessions.RATE * 2, False), (sessions.RATE // 2, True)])
+    @pytest.mark.parametrize(("rate", "closed"), [(RATE * 2, False), (RATE // 2, True)])
     def test_a_peer_has_to_take_so_much_a_second(self, rate: int, *, closed: bool) -> None:
         async def scene() -> None:
             async with running(memory_bytes=16 * MEBIBYTE) as broker:
                 await self.crowd(broker)
                 session, wire = next(
-                    (each, each.transport) for each in broker.runtime.sessions.values() if each.held_output
+                    (each, each.transport) for each in broker.runtime.sessions.values() if each.account.output
                 )
                 assert isinstance(wire, Wire)
                 seconds = accounts.PATIENCE + 1
-                session.output_since -= seconds
+                session.account.output_since -= seconds
                 wire.untaken -= int(rate * 1.5)
                 self.watch(broker, 0)
                 assert wire.aborted == closed

@@ -57,6 +57,7 @@ MODULES = (
     "penstock.server.engine.engine",
     "penstock.server.engine.ids",
     "penstock.server.engine.kept_batches",
+    "penstock.server.limits.account",
     "penstock.server.limits.admission",
     "penstock.server.limits.memory",
     "penstock.server.network.busy_poll",

@@ -467,9 +467,9 @@ class Runtime:
         for session in list(memory.holders):
             session.note_output()
         for session in memory.slow_senders():
-            self._close_slow(session, session.held_input, memory.most_input)
+            self._close_slow(session, session.account.input, memory.most_input)
         for session in memory.slow_readers(now):
-            self._close_slow(session, session.held_output, memory.most_output)
+            self._close_slow(session, session.account.output, memory.most_output)
         if memory.can_go_on:
             self.touched()
 

@@ -161,8 +161,8 @@ def _row(runtime: Runtime, session: Session[Any]) -> requests.ConnectionRow:
         out=len(session.connection.out),
         consumers=len(session.connection.subscriptions)
         + len(runtime.pollers.of_connection(session.connection, runtime.loop.time())),
-        input_bytes=session.held_input,
-        output_bytes=session.held_output,
+        input_bytes=session.account.input,
+        output_bytes=session.account.output,
         throttled=_throttle(runtime, session),
         ending=session.ending or session.closing,
     )

@@ -68,7 +68,7 @@ GROWTH = (
         "its bytes",
         "a quarter of `memory_bytes` in all, `output_bytes` for one connection, but always one message; 4 kB are given "
         "in any case",
-        ("server/network/session:Session._parts", "server/network/session:Session._unsent"),
+        ("server/network/session:Session._parts", "server/limits/account:Account._unsent"),
     ),
     Growth(
         "received data that is not on disk",

@@ -50,9 +50,10 @@ class Memory:
 
     def note(self, session: AnySession, held_input: int, held_output: int) -> None:
         """A session holds so much now."""
-        self.input += held_input - session.held_input
-        self.output += held_output - session.held_output
-        session.held_input, session.held_output = held_input, held_output
+        account = session.account
+        self.input += held_input - account.input
+        self.output += held_output - account.output
+        account.hold(held_input, held_output)
         if held_input or held_output:
             self.holders.add(session)
         else:
@@ -61,7 +62,7 @@ class Memory:
     def prepared(self, session: AnySession, size: int) -> None:
         """A session has so much more output."""
         self.output += size
-        session.held_output += size
+        session.account.add_output(size)
         self.holders.add(session)
 
     def reserve(self, size: int) -> None:
@@ -83,7 +84,7 @@ class Memory:
             granted = self._grant_next(session, size, most, free)
         if granted:
             self.withdraw(session)
-        elif size <= SMALL and not session.held_output:
+        elif size <= SMALL and not session.account.output:
             return SMALL
         else:
             self._line.setdefault(session.origin, {})[session] = size
@@ -134,10 +135,10 @@ class Memory:
         over, found = self.input - self.most_input, []
         if over <= 0:
             return []
-        for session in sorted((each for each in self.holders if each.held_input), key=_input_since):
+        for session in sorted((each for each in self.holders if each.account.input), key=_input_since):
             if over <= 0:
                 break
-            over -= session.held_input
+            over -= session.account.input
             found.append(session)
         return found
 
@@ -166,6 +167,5 @@ def _input_since(session: AnySession) -> float:
 
 def _is_late(session: AnySession, now: float) -> bool:
     """Whether a peer takes too little of what waits in its transport. Output that is not there yet waits for us."""
-    if not session.output_since:
-        return False
-    return session.takes_too_little(now, PATIENCE)
+    account = session.account
+    return bool(account.output_since) and account.takes_too_little(now, PATIENCE)

@@ -38,6 +38,7 @@ from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
 from penstock.server.engine.backlog import NotInMemory, Reading
+from penstock.server.limits.account import Account
 from penstock.server.limits.memory import LARGE
 from penstock.server.network.access import Peer, Rights
 from penstock.server.network.peers import origin_of_peer
@@ -57,8 +58,6 @@ PUMPS: Final = 2
 JOINED_BYTES: Final = 256 * 1024
 #: Seconds without taking a byte after which a peer whose connection was ended is cut off.
 LINGER: Final = 5.0
-#: Bytes that a peer has to take in a second, once its patience is over, to be waited for longer.
-RATE: Final = 256 * 1024
 #: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
 SLICE: Final = 200
 #: Bytes of what was put off that are decoded at a time, for each frame that may be handled.
@@ -119,19 +118,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.effort = 0
         #: Where it comes from: peers of one address share what is given in turns.
         self.origin = ""
-        #: What is noted in the account of memory; see ``Memory.note``.
-        self.held_input = 0
-        self.held_output = 0
-        #: Since when output has waited in the transport, which is up to the peer; 0 = none does. How much of it was
-        #: taken since then, and when last.
-        self.output_since = 0.0
-        self.taken = 0
-        self.taken_at = 0.0
-        #: Bytes that wait in the transport, when we last looked.
-        self._buffered = 0
-        #: Writes of which something waits there. The transport keeps a write as a whole until its last byte is gone.
-        self._unsent: deque[int] = deque()
-        self._unsent_bytes = 0
+        #: What we hold for the peer.
+        self.account = Account()
         #: What is read for deliveries, or answers.
         self._pending_read: Reading | None = None
         #: Deliveries wait because memory is short, or for the journal.
@@ -420,8 +408,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         held = self.decoder.held + self._unread_bytes
         if self.inbox:
             held += self._inbox_bytes + FRAME_BYTES * len(self.inbox)
-        if held != self.held_input:
-            self.runtime.memory.note(self, held, self.held_output)
+        if held != self.account.input:
+            self.runtime.memory.note(self, held, self.account.output)
 
     # Patience
 
@@ -442,7 +430,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Whether a peer whose connection was ended keeps it from closing: it is not one that waits for its answers."""
         if now - self.ending_since <= LINGER:
             return False
-        return self.takes_too_little(now, LINGER) if self.output_since else self.closing
+        return self.account.takes_too_little(now, LINGER) if self.account.output_since else self.closing
 
     def _is_idle(self) -> bool:
         return not (self.connection.subscriptions or self.connection.out or self.inbox or self.answers_due)
@@ -457,35 +445,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
 
         ``written`` is what was written since the last time.
         """
-        buffered = self.transport.get_write_buffer_size()
-        if buffered or self._buffered:
-            now = self.runtime.loop.time()
-            if not buffered:
-                self.output_since = 0.0
-            elif not self._buffered:
-                self.output_since = self.taken_at = now
-                self.taken = 0
-            elif written + self._buffered > buffered:
-                self.taken += written + self._buffered - buffered
-                self.taken_at = now
-            self._buffered = buffered
-        if buffered or self._unsent:
-            self._note_unsent(written, buffered)
-        held = self._waiting_bytes + self._kept_bytes + self._unsent_bytes
-        if held != self.held_output:
-            self.runtime.memory.note(self, self.held_input, held)
-
-    def takes_too_little(self, now: float, patience: float) -> bool:
-        """Whether the peer has taken nothing for so long, or less than RATE on the whole, of what waits for it."""
-        enough = RATE * (now - self.output_since - patience)
-        return now - self.taken_at > patience or self.taken < enough
-
-    def _note_unsent(self, written: int, buffered: int) -> None:
-        if written:
-            self._unsent.append(written)
-            self._unsent_bytes += written
-        while self._unsent and self._unsent_bytes - self._unsent[0] >= buffered:
-            self._unsent_bytes -= self._unsent.popleft()
+        account, buffered = self.account, self.transport.get_write_buffer_size()
+        if buffered or account.buffered:
+            account.note_written(written, buffered, self.runtime.loop.time())
+        held = self._waiting_bytes + self._kept_bytes + account.unsent_bytes
+        if held != account.output:
+            self.runtime.memory.note(self, account.input, held)
 
     # Steps that protocols share
 
