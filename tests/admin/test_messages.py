@@ -124,6 +124,17 @@ def test_publishing_is_all_or_none(api: Api) -> None:
     assert api.get("queues/default/small")["ready"] == 0
 
 
+def test_delayed_messages_that_a_queue_can_not_drop_are_published_all_or_none(api: Api) -> None:
+    api.do("PUT", "queues/default/dropping", {"rules": {"max_depth": 2, "on_full": "drop-oldest"}})
+    path, later = "queues/default/dropping/messages", {"payload": "later", "delay_seconds": 100.0}
+    problem = api.refused("POST", path, {"messages": [later] * 3})
+    assert (problem["code"], problem["detail"]) == ("refused", "the queue is full")
+    assert api.get("queues/default/dropping")["delayed"] == 0
+    api.do("POST", path, {"messages": [later, *[{"payload": "now"}] * 3]})
+    found = api.get("queues/default/dropping")
+    assert (found["delayed"], found["ready"], found["dead"]) == (1, 1, 2)
+
+
 @pytest.mark.parametrize(
     ("message", "field"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from penstock.admin import requests
-from penstock.core.commands.publish import PublishRefusal
+from penstock.core.commands.publish import admit
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.schema import Reason
@@ -151,22 +151,15 @@ class QueueRequests:
         if max(sizes) > limit:
             text = f"a payload has {limit} bytes at most (limits.payload_bytes), not {max(sizes)}"
             raise RequestRefused("bad-request", text, "body.messages.payload")
-        broker, policy = self._broker, queue.policy
-        full = policy.on_full == "reject" and (
-            (policy.max_depth and queue.depth + len(sizes) > policy.max_depth)
-            or (policy.max_bytes and queue.bytes + sum(sizes) > policy.max_bytes)
-        )
-        reasons = (
-            (broker.draining, PublishRefusal.DRAINING.value),
-            (broker.publishing_stopped, PublishRefusal.STOPPED.value),
-            (broker.disk_full or broker.log.size + sum(sizes) > broker.disk_room, PublishRefusal.DISK.value),
-            (broker.memory_full, PublishRefusal.MEMORY.value),
-            (full, PublishRefusal.FULL.value),
-            (policy.max_bytes and max(sizes) > policy.max_bytes, PublishRefusal.TOO_LARGE.value),
-        )
-        for refused, text in reasons:
-            if refused:
-                raise RequestRefused("refused", text)
+        groups = [(sizes, False)]
+        if queue.policy.on_full == "drop-oldest":  # it makes room for ready messages one by one, never for delayed ones
+            ready = [len(payload) for payload, _, _, delay, _ in request.messages if not delay]
+            delayed = [len(payload) for payload, _, _, delay, _ in request.messages if delay]
+            groups = [(ready, False), (delayed, True)]
+        for group, is_delayed in groups:
+            _, refusal = admit(self._broker, queue, group, sum(sizes), delayed=is_delayed)
+            if refusal is not None:
+                raise RequestRefused("refused", refusal.value)
 
     def _check_new(self, namespace: str, name: str = "") -> None:
         if why_not := self._runtime.creation.why_no_queue(namespace, name):
