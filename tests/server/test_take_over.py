@@ -268,6 +268,31 @@ def test_the_database_fails_over_and_the_broker_goes_on(tmp_path: Path) -> None:
         assert taken(broker) == [b"one", b"two"]
 
 
+def test_a_stop_does_not_wait_for_a_commit_that_waits_for_the_synchronous_standby(tmp_path: Path) -> None:
+    """Not for a claim, and not for messages."""
+    waiting = "select from pg_stat_activity where wait_event = 'SyncRep' and query like"
+    with running_pair() as pair:
+        url = fresh_schema(pair.primary)
+        with brokers(tmp_path, url, lease=3.0, drain_seconds=1) as (serving, standby):
+            push(serving, b"one")
+            serving.kill()
+            pair.standby.kill()
+            wait_for(lambda: pair.primary.execute(f"{waiting} '%set epoch = %'"), "no claim waits for the standby")
+            assert standby.stop() == 0
+            pair.standby.start()
+            serving.begin()
+            serving.wait_for_role("serving")
+            pair.standby.kill()
+            peer = serving.dial("kokaq").send(kokaq(PUSH, "jobs", b"two"))
+            wait_for(lambda: pair.primary.execute(f"{waiting} '%shard%'"), "no commit waits for the standby")
+            serving.stop()
+            peer.close()
+            pair.standby.start()
+            standby.begin()
+            standby.wait_for_role("serving")
+            assert taken(standby)[:1] == [b"one"]
+
+
 def test_a_database_that_has_lost_commits_is_refused_until_an_operator_accepts_it(tmp_path: Path) -> None:
     """A standby that was not synchronous is promoted, and supervisors start brokers again."""
     with running_pair() as pair, brokers(tmp_path, pair.url(), 1) as (broker,):

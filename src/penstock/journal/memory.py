@@ -67,6 +67,9 @@ class MemoryJournal:
         """See Journal."""
         raise JournalRefused("a journal in memory ends with its broker: no other can stand by to take it over")
 
+    def abandon(self) -> None:
+        """See Journal. Nothing waits."""
+
     def tools(self) -> JournalTools:
         """See Journal."""
         raise JournalRefused("a journal in memory can not be checked or repaired: it ends with its broker")

@@ -73,6 +73,12 @@ class Journal(Protocol):
     def follow(self, *, identity: int | None = None) -> Follower:
         """Read it. Raises Replaced if it is not the one with this identity."""
 
+    def abandon(self) -> None:
+        """Ask the storage nothing more, in whatever role: what waits for it raises LogAway at once. Any thread may.
+
+        What is under way may have been done.
+        """
+
     def tools(self) -> JournalTools:
         """Check, show and repair it."""
 

@@ -48,6 +48,9 @@ class FileJournal:
         """See Journal."""
         raise JournalRefused(f"{self.where} is a folder: one broker owns it, and no other can stand by to take it over")
 
+    def abandon(self) -> None:
+        """See Journal. Nothing can be done about a disk."""
+
     def tools(self) -> FileTools:
         """See Journal."""
         return FileTools(self.where)

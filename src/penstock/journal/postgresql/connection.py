@@ -39,6 +39,7 @@ from penstock.journal.postgresql.database import (
 )
 from penstock.journal.postgresql.failures import Backoff, Meaning, meaning_of, turns_away
 from penstock.journal.postgresql.incarnations import ENDED, accepting, incarnation_of
+from penstock.journal.postgresql.interruption import Interruption
 from penstock.journal.postgresql.prepared import PreparedStatement
 from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, UPGRADES, VERSION, partition
 from penstock.journal.postgresql.settings import Found, SessionSettings
@@ -73,7 +74,9 @@ def load_driver() -> Any:
 class PostgresDatabase:
     """A database and the schema in it. Any thread may use it; one statement runs at a time."""
 
-    def __init__(self, address: Address, *, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self, address: Address, *, backoff: Backoff | None = None, interruption: Interruption | None = None
+    ) -> None:
         """Nothing is connected yet. Raises JournalRefused for a URL that libpq does not understand."""
         self._driver = load_driver()
         self.where = address.where
@@ -89,6 +92,7 @@ class PostgresDatabase:
         )
         self._connection: psycopg.Connection[Any] | None = None
         self._backoff = backoff or Backoff()
+        self._interruption = interruption or Interruption()
         self._warnings: list[str] = []
         #: Whether the tables are those of this version, on this connection.
         self._is_known = False
@@ -486,12 +490,14 @@ class PostgresDatabase:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
+            self._interruption.check()
             self._backoff.check()
             try:
                 self._connection = self._driver.connect(**self._parameters, autocommit=True, prepare_threshold=None)
             except self._driver.Error as error:
                 self._connection = None
                 raise self._unreached(error) from error
+            self._interruption.add(self._connection)
             self._is_known = False
             try:
                 self._prepare_session(self._connection)

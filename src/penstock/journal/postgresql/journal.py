@@ -31,6 +31,7 @@ from penstock.journal.postgresql.database import (
 from penstock.journal.postgresql.failures import Backoff
 from penstock.journal.postgresql.follower import DatabaseFollower
 from penstock.journal.postgresql.incarnations import is_another
+from penstock.journal.postgresql.interruption import Interruption
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog
 from penstock.journal.postgresql.questions import away
@@ -98,6 +99,9 @@ class DatabaseJournal:
     def follow(self, *, identity: int | None = None) -> DatabaseFollower:
         """See Journal."""
         return DatabaseFollower(self._connect(), identity=identity)
+
+    def abandon(self) -> None:
+        """See Journal."""
 
     def _take_over(self, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         if self._options.durability is not Durability.COMMIT:
@@ -219,14 +223,19 @@ class PostgresJournal(DatabaseJournal):
         """Nothing is connected yet. Raises JournalRefused for a URL that is none, or without the driver."""
         address = self._address = parse_address(url)
         PostgresDatabase(address)  # whether the driver is there, and understands it
-        backoff = Backoff()
+        backoff, interruption = Backoff(), Interruption()
+        self._interruption = interruption
         super().__init__(
-            lambda: PostgresDatabase(address, backoff=backoff),
+            lambda: PostgresDatabase(address, backoff=backoff, interruption=interruption),
             where=address.where,
             url=url,
             options=options,
             lease=address.lease,
         )
+
+    def abandon(self) -> None:
+        """See Journal."""
+        self._interruption.interrupt()
 
     def tools(self) -> PostgresTools:
         """See Journal."""

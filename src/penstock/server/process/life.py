@@ -26,6 +26,10 @@ from penstock.server.process.serving import ProcessParts, Serving
 from penstock.server.process.standing_by import StandingBy
 from penstock.server.process.stopping import Stopping, when_room
 
+#: Seconds after those of a drain in which a stop may still write to a shared journal and give it back. A commit may
+#: wait for a synchronous standby for ever.
+LAST_COMMIT = 1.0
+
 
 class Life:
     """From start to end."""
@@ -102,6 +106,7 @@ class Life:
     # In turn with others
 
     async def _take_turns(self, journal: Journal) -> Exception | None:
+        self._stopping.limit(self._options.drain_seconds + LAST_COMMIT, journal.abandon)
         self._stopping.listen_to_signals()
         folder = self._parts.folder = LocalFolder(self._options.data)
         try:

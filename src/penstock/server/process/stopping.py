@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -32,6 +33,7 @@ class Stopping:
         self._asked = asyncio.Event()
         self._wishes = 0
         self._then: Callable[[], None] = lambda: None
+        self._give_up: Callable[[], None] = lambda: None
 
     @property
     def asked(self) -> bool:
@@ -44,6 +46,16 @@ class Stopping:
         if self.asked:
             then()
 
+    def limit(self, seconds: float, give_up: Callable[[], None]) -> None:
+        """Have this called in a thread if the process still runs so many seconds after the first wish."""
+
+        def start() -> None:
+            timer = threading.Timer(seconds, give_up)  # the loop may be waiting as well
+            timer.daemon = True
+            timer.start()
+
+        self._give_up = start
+
     def stop(self, name: str) -> None:
         """End, by this signal, or by the wish of somebody."""
         self._wishes += 1
@@ -54,6 +66,7 @@ class Stopping:
             os._exit(ENDED_AT_ONCE)
         self._log.info("stopping", signal=name)
         self._asked.set()
+        self._give_up()
         self._then()
 
     def listen_to_signals(self) -> None:
