@@ -1,15 +1,15 @@
-"""The PySpark data source ``format("penstock")``: queues, and what became of every message, as tables and streams.
+"""The PySpark data source ``format("penstock")``: queues, and the life of every message, as tables and streams.
 
-    source      the data source that Spark finds by itself (through the module ``pyspark_penstock``)
-    options     its options; ``values`` how their text is read
+    source      the data source, which Spark finds by itself (through the module ``pyspark_penstock``)
+    options     its options; ``values`` parses their text
     schemas     its tables
-    batch       reads of a range;  ``filters`` what a WHERE can narrow down
-    stream      endless reads; ``offsets`` what a checkpoint remembers, ``progress`` how far behind they are
+    batch       batch reads;  ``filters`` narrows them down by a WHERE; ``archived`` reads an archive before the journal
+    stream      streaming reads; ``offsets`` is the content of a checkpoint, ``progress`` reports the lag
     consume     Spark as a consumer of queues
-    sink        writes; ``chunks`` how rows are cut so that a repetition is noticed
-    endpoint    the Flight client, with patience and clear errors; ``executor`` what executors do with it
-    session     a Spark session with sane defaults; ``java`` finds the Java for it
+    sink        writes; ``chunks`` cuts rows so that repetitions are recognised
+    endpoint    the Flight client, with retries and clear errors; ``executor`` uses it on executors
+    session     a Spark session with sensible defaults; ``java`` finds a Java for it
 
-docs/spark.md is the page for users. Nothing is imported here, so that ``penstock.spark.session`` works before Spark
-does.
+User's page: docs/spark.md. Nothing is imported here, so that ``penstock.spark.session`` can be used before Spark is set
+up.
 """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.spark.pipelines.lake.tables import TableFile
 
 
-#: Bytes that a task reads at most, about: as Spark does it with files.
+#: Approximate bytes of a task at most, like Spark's own limit for files.
 PART_BYTES = 128 * 2**20
 
 
@@ -34,7 +34,7 @@ class BatchReader(DataSourceReader):
     def __init__(
         self, settings: SourceSettings, columns: list[str], schema: StructType, part_bytes: int = PART_BYTES
     ) -> None:
-        """``part_bytes``: about how much a part has."""
+        """``part_bytes``: approximate size of a part."""
         self._settings = settings
         self._columns = columns
         self._schema = schema
@@ -42,14 +42,14 @@ class BatchReader(DataSourceReader):
         self._narrowed = Narrowed()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The parts to read."""
+        """The parts of the read."""
         endpoint = FlightEndpoint(self._settings)
         try:
-            found = list(self._parts(endpoint))
+            parts = list(self._parts(endpoint))
         finally:
             endpoint.close()
-        # Spark reads a list without parts as one part without a description.
-        return found or [NOTHING]
+        # Spark turns an empty list into one part without a description.
+        return parts or [NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part."""
@@ -81,7 +81,7 @@ class BatchReader(DataSourceReader):
             planned = plan(endpoint, settings, pick, (start, stop), status.identity, self._part_bytes)
         except NoQueue:
             if pick.queue != settings.queue:
-                raise  # it was named by a filter
+                raise  # a filter named it
             raise no_queue(endpoint, settings) from None
         for low, high in planned.ranges:
             yield part(settings, pick, (low, high), planned.identity, self._columns)
@@ -102,19 +102,19 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """The same for a session that tells the filters of a query."""
+    """A batch reader for a session that passes on the filters of a query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Keep what narrows the read down. Returns the filters that Spark still has to look at."""
+        """Use filters to narrow the read down. Returns those that Spark must still apply."""
         return [one for one in filters if not self._narrowed.take(self._settings.view, one)]
 
 
-#: A part that has no rows.
+#: A part without rows.
 NOTHING = InputPartition(None)
 
 
 def archived(settings: SourceSettings, pick: Pick) -> ArchivedHistory | None:
-    """The history before the journal's, if the options name an archive."""
+    """The history from before the journal's beginning, if the options name an archive."""
     if not settings.archive:
         return None
     from penstock.spark.archived.history import ArchivedHistory  # noqa: PLC0415 - only what is needed
@@ -129,7 +129,7 @@ def place(
     status: Range,
     history: ArchivedHistory | None = None,
 ) -> int:
-    """The position that the options mean."""
+    """The position that the options stand for."""
     if timestamp is not None:
         return located(endpoint, timestamp, status, history)
     if isinstance(position, int):
@@ -141,21 +141,21 @@ def place(
 
 def located(endpoint: FlightEndpoint, at: int, status: Range, history: ArchivedHistory | None) -> int:
     """The first position at or after a time."""
-    found = max(endpoint.ask(Locate(at=at), int), status.earliest)
-    return history.locate(status, at) if history is not None and found == status.earliest else found
+    position = max(endpoint.ask(Locate(at=at), int), status.earliest)
+    return history.locate(status, at) if history is not None and position == status.earliest else position
 
 
 def beginning(
     endpoint: FlightEndpoint, settings: SourceSettings, status: Range, history: ArchivedHistory | None = None
 ) -> int:
-    """The position at which the options say to begin. Raises BadOption if the journal does not go as far."""
-    found = place(endpoint, settings.starting_position, settings.starting_timestamp, status, history)
-    if found > status.latest:
+    """The position at which the options say to begin. Raises BadOption if it is after the journal's end."""
+    position = place(endpoint, settings.starting_position, settings.starting_timestamp, status, history)
+    if position > status.latest:
         raise BadOption(
-            f"option startingPosition: {found} is behind the end of the journal, which is {status.latest} now "
+            f"option startingPosition: {position} is behind the end of the journal, which is {status.latest} now "
             f"(penstock at {settings.endpoint})"
         )
-    return found
+    return position
 
 
 def plan(
@@ -166,8 +166,8 @@ def plan(
     identity: str,
     part_bytes: int = PART_BYTES,
 ) -> Planned:
-    """Cut a range into parts. Lost positions are an error, or a line in the log, as the options say."""
-    asked = Plan(
+    """Cut a range into parts. Lost positions are an error or a warning, as the options say."""
+    request = Plan(
         queue=pick.queue,
         pattern=pick.pattern,
         view=settings.view,  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def plan(
         accept_loss=not settings.fail_on_data_loss,
     )
     try:
-        planned = endpoint.ask(asked, Planned)
+        planned = endpoint.ask(request, Planned)
     except (DataLoss, NoQueue) as error:
         raise type(error)(f"{error}. {ADVICE}") from None
     for lost in planned.losses:
@@ -196,7 +196,7 @@ def part(
     files: tuple[TableFile, ...] = (),
     until: int = 0,
 ) -> ReadPart:
-    """The ticket of a part. What it has before position ``until`` is in those of the files that have its positions."""
+    """One part: its ticket, and the archive's files with positions before ``until``."""
     return ReadPart(
         Read(
             queue=pick.queue,
@@ -214,6 +214,6 @@ def part(
 
 
 def check_queue(endpoint: FlightEndpoint, settings: SourceSettings) -> None:
-    """Raise NoQueue for a queue that is named and not there, also where there is nothing to read."""
+    """Raise NoQueue for a queue that is named but does not exist, even if there is nothing to read."""
     if settings.fail_on_data_loss:
         check_there(endpoint, settings)

@@ -1,6 +1,6 @@
-"""How rows are cut into chunks. Each chunk is published whole and once, so a repetition must be cut the same way.
+"""Cut rows into chunks. Each chunk is published atomically and once, so a repetition must be cut the same way.
 
-Where a chunk ends depends on its rows alone, and not on the batches in which Spark happens to hand them over.
+Where a chunk ends depends only on its rows, not on the batches in which Spark delivers them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import pyarrow.compute as pc
 from penstock.flight.requests import CHUNK_BYTES
 from penstock.spark.errors import SourceError
 
-#: A chunk ends after so many rows, or before the row with which its payloads would have more than so many bytes.
-#: These numbers must not change from one version to the next: a query that is run again would cut differently.
+#: A chunk ends after this many rows, or before the row with which its payloads would exceed this many bytes.
+#: Both are fixed for good: another version that cut differently could not repeat a query.
 ROWS = 10_000
 BYTES = 4 * 2**20
-#: Digests are below this, as all numbers in calls.
+#: Digests are below this, like all numbers in calls.
 DIGESTS = 2**63
-#: What is taken of a row's SHA-1, which is the fastest that Python has for more than some bytes.
+#: Bytes used of a row's SHA-1, the fastest hash in Python for more than a few bytes.
 _HASH = np.dtype([("taken", "<u8"), ("left", "V12")])
 
 
 def chunks(batches: Iterable[pa.RecordBatch], *, rows: int = ROWS, size: int = BYTES) -> Iterator[pa.RecordBatch]:
-    """The same rows, in chunks. Raises SourceError for a payload that no chunk can hold."""
+    """The same rows in chunks. Raises SourceError for a payload too large for any chunk."""
     held: list[pa.RecordBatch] = []
     room_rows, room_bytes = rows, size
     for batch in batches:
@@ -39,7 +39,7 @@ def chunks(batches: Iterable[pa.RecordBatch], *, rows: int = ROWS, size: int = B
             sums = np.cumsum(sizes[at : at + room_rows])
             fitting = int(np.searchsorted(sums, room_bytes, side="right"))
             if not fitting and not held:
-                fitting = 1  # larger than a chunk should be, so it is one of its own
+                fitting = 1  # larger than a chunk should be: a chunk of its own
             if fitting:
                 held.append(batch.slice(at, fitting))
                 at += fitting
@@ -54,9 +54,9 @@ def chunks(batches: Iterable[pa.RecordBatch], *, rows: int = ROWS, size: int = B
 
 
 def digest(batch: pa.RecordBatch) -> int:
-    """A number for these rows, whatever their order: those of several batches are the sum, modulo ``DIGESTS``.
+    """A number for these rows in any order: that of several batches is their sum, modulo ``DIGESTS``.
 
-    It must not change from one version to the next, either.
+    Fixed for good, like the limits of chunks.
     """
     columns = [_values(batch.column(name)) for name in sorted(batch.schema.names)]
     encode = msgspec.msgpack.Encoder().encode
@@ -66,18 +66,18 @@ def digest(batch: pa.RecordBatch) -> int:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Text and bytes are the same to the broker."""
-    found: list[Any] = (column.cast(pa.binary()) if pa.types.is_string(column.type) else column).to_pylist()
-    return found
+    """The values of a column, text as UTF-8: to the broker, text and bytes are the same."""
+    values: list[Any] = (column.cast(pa.binary()) if pa.types.is_string(column.type) else column).to_pylist()
+    return values
 
 
 def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = (
+    sizes: npt.NDArray[np.int64] = (
         pc.fill_null(pc.binary_length(batch.column("payload")), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     )
-    if found.size and found.max() > CHUNK_BYTES:
-        raise SourceError(f"a payload has {found.max()} bytes, and {CHUNK_BYTES} is the most that can be written")
-    return found
+    if sizes.size and sizes.max() > CHUNK_BYTES:
+        raise SourceError(f"a payload has {sizes.max()} bytes, and {CHUNK_BYTES} is the most that can be written")
+    return sizes
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:

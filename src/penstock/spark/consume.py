@@ -1,13 +1,13 @@
-"""Spark as a consumer of queues: what it reads is leased to it, and acknowledged once a batch is done.
+"""Spark as a consumer of queues: a batch's messages are leased, and acknowledged once the batch is done.
 
-Offsets are positions of the journal's lease events, ends excluded:
+Offsets are positions of the journal's lease events, with exclusive ends:
 
-    latestOffset(S)      leases made before S are settled, as their batch is done; what was leased from S on is leased
-                         still, and is the next batch; only if there is nothing, more is leased
-    partitions(S, E)     the leased rows in S..E, split over tasks as E says
+    latestOffset(S)      settles leases made before S, since their batch is done; the leases from S on are the next
+                         batch; only if there are none, more messages are leased
+    partitions(S, E)     the leased rows in S..E, divided among tasks as E says
 
-So a driver that comes back with the same start gets the same rows, however often, until the lease's time is up; and
-each task gets the same of them, whatever the options are then.
+So a driver that repeats a start gets the same rows until the lease times out, and each task the same share of them,
+whatever the options are by then.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ from penstock.spark.options import SourceSettings
 from penstock.spark.progress import NO_LAG
 from penstock.spark.reader import StreamReaderBase
 
-#: Messages of a batch if the options have no limit. What is leased, nobody else can have.
+#: Messages of a batch if the options have no limit: leased messages are withheld from other consumers.
 DEFAULT_ROWS = 100_000
-#: Rows that are worth a task of their own.
+#: Rows that justify another task.
 PART_ROWS = 20_000
-#: Seconds between two questions for messages while there are none: each one is a journey to the broker.
+#: Seconds between polls of empty queues: each is a round trip to the broker.
 IDLE_SECONDS = 0.1
 
 
 class ConsumingReader(StreamReaderBase):
-    """A stream of what is leased."""
+    """A stream of leased messages."""
 
     reported = "leased"
 
     def __init__(self, settings: SourceSettings, columns: list[str], schema: StructType) -> None:
         super().__init__(settings, columns, schema)
-        #: Tells this run of the query from another one that is still alive somewhere.
+        #: Distinguishes this run of the query from one that is still alive somewhere.
         self._instance = str(uuid.uuid4())
         self._identity = ""
         self._of = subject(settings)
-        #: The last answer; and when there was nothing to be taken, if that is what it said.
+        #: The last answer, and when it was empty (0: it was not).
         self._leased: Leased | None = None
         self._empty_at = 0.0
-        #: How many more messages may be taken, for a query that stops at what was there when it started.
+        #: How many more messages may be taken by a query that stops at what was there when it started.
         self._left: int | None = None
 
-    # Asked by Spark, on the driver
+    # Called by Spark, on the driver
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where this reader's outstanding leases begin, or the end of the journal."""
+        """The start of this reader's outstanding leases, or the end of the journal."""
         check_there(self._endpoint, self._settings, "consume")
         return Offset(self._journal(), self._lease(0, take=False).first, "consume", self._of).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What a batch may have at most. Of two limits, Spark is told one; ``latestOffset`` knows the other."""
+        """The limit of a batch. Spark gets one of two limits; ``latestOffset`` also applies the other."""
         if self._settings.max_bytes and not self._settings.max_messages:
             return ReadMaxBytes(self._settings.max_bytes)
         return ReadMaxRows(self._settings.max_messages or DEFAULT_ROWS)
@@ -83,17 +83,17 @@ class ConsumingReader(StreamReaderBase):
             return start
         rows, size = self._limits(limit)
         if self._left is None:
-            found = self._lease(begin.position, take=True, rows=rows, size=size)
+            leased = self._lease(begin.position, take=True, rows=rows, size=size)
         else:
-            found = self._lease_counted(begin, rows, size)
-        if found.stop > begin.position:
-            return begin.at(found.stop, self._of, self._shares(found.rows), begin.position).to_dict()
+            leased = self._lease_counted(begin, rows, size)
+        if leased.stop > begin.position:
+            return begin.at(leased.stop, self._of, self._shares(leased.rows), begin.position).to_dict()
         if self._left is not None:
             self._reporter.now()
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The leased rows, split over tasks: the same whenever it is asked for the same end."""
+        """The leased rows, divided among tasks; always the same for the same end."""
         begin, stop = offset(start, self._settings), offset(end, self._settings)
         self._same_journal(stop)
         if start == end or stop.parts is None:
@@ -104,13 +104,13 @@ class ConsumingReader(StreamReaderBase):
         return [self._part(first, stop, (low, high), rows) for low, high in pairwise(cuts) if low < high]
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """How far the leases go, and what waits behind them: ``latestOffset`` in the query's progress."""
+        """The end of the leases and what waits behind them, for ``latestOffset`` in the query's progress."""
         if self._leased is None:
             return None
         end = Offset(self._journal(), self._leased.stop, "consume")
         return {**end.to_dict(), **(NO_LAG if self._empty_at else self._reporter.behind(end))}
 
-    # How it is done
+    # Implementation
 
     def _journal(self) -> str:
         if not self._identity:
@@ -127,7 +127,7 @@ class ConsumingReader(StreamReaderBase):
 
     def _lease(self, start: int, *, take: bool, rows: int = 0, size: int = 0) -> Leased:
         settings = self._settings
-        asked = TakeLease(
+        request = TakeLease(
             queue=settings.queue,
             pattern=settings.pattern,
             reader=settings.reader,
@@ -139,22 +139,22 @@ class ConsumingReader(StreamReaderBase):
             take=take,
             identity=self._journal(),
         )
-        found = self._endpoint.ask(asked, Leased)
-        self._leased = found
-        self._empty_at = time.monotonic() if take and not found.rows else 0.0
-        return found
+        leased = self._endpoint.ask(request, Leased)
+        self._leased = leased
+        self._empty_at = time.monotonic() if take and not leased.rows else 0.0
+        return leased
 
     def _lease_counted(self, begin: Offset, rows: int, size: int) -> Leased:
-        """Take no more than are left to be taken. What is leased already was taken before, and does not count."""
+        """Lease at most the remaining messages. Outstanding leases were counted when they were made."""
         assert self._left is not None
-        found = self._lease(begin.position, take=False)
-        if not found.rows and rows:
-            found = self._lease(begin.position, take=True, rows=rows, size=size)
-            self._left -= found.rows
-        return found
+        leased = self._lease(begin.position, take=False)
+        if not leased.rows and rows:
+            leased = self._lease(begin.position, take=True, rows=rows, size=size)
+            self._left -= leased.rows
+        return leased
 
     def _idle(self, begin: Offset) -> bool:
-        """Whether the same question had no answer a moment ago."""
+        """Whether a lease with the same start found nothing a moment ago."""
         known = self._leased
         return known is not None and known.stop == begin.position and time.monotonic() - self._empty_at < IDLE_SECONDS
 
@@ -162,16 +162,16 @@ class ConsumingReader(StreamReaderBase):
         return shares(rows, max(self._settings.min_partitions, -(-rows // PART_ROWS)))
 
     def _outstanding(self, first: int, stop: Offset) -> int:
-        """How many rows the leases of a batch have: as just told or, when it is run again, as the broker knows them.
+        """The number of leased rows of a batch: from the last answer or, for a repeated batch, from the broker.
 
-        Those whose time was up have gone back, and will come again. Spark goes on with what is left.
+        Leases that timed out have gone back to their queues and will be delivered again. Spark continues with the rest.
         """
         known = self._leased
         if known is None or not known.rows or known.stop != stop.position:
             known = self._lease(first, take=False)
         rows = known.rows if known.stop <= stop.position else 0
         if not rows or rows < sum(stop.parts or ()):
-            text = "of what reader %s had leased up to %d, %d messages are left: the others went back, as time was up"
+            text = "of what reader %s had leased up to %d, %d messages are left: the other leases timed out"
             log.error(text, self._settings.reader, stop.position, rows)
         return rows
 
@@ -191,13 +191,13 @@ class ConsumingReader(StreamReaderBase):
         )
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
-        """Rows and bytes."""
+        """Limits of rows and bytes."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._settings.max_messages or DEFAULT_ROWS
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._settings.max_bytes
         return rows if self._left is None else min(rows, self._left), size
 
     def _ready(self) -> int:
-        """How many messages could be taken now."""
+        """How many messages could be leased now."""
         settings = self._settings
-        asked = Progress(queue=settings.queue, pattern=settings.pattern, view="leased", position=0)
-        return self._endpoint.ask(asked, Lag).rows
+        request = Progress(queue=settings.queue, pattern=settings.pattern, view="leased", position=0)
+        return self._endpoint.ask(request, Lag).rows

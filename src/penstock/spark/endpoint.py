@@ -1,9 +1,8 @@
-"""The Flight client of the data source: one call at a time, with patience while the broker is away, and clear errors.
+"""The data source's Flight client: one call at a time, retried while the broker is away, with clear errors.
 
-Everything here can be done again without harm: reads are reads, a chunk that was written before is answered as done,
-and leasing with the same start gives the same leases. So a call whose connection broke is simply made again, until the
-patience is at its end. Of several endpoints the next one is asked then: one of them serves at a time, and all tell of
-one journal.
+Every call is idempotent: reads are reads, a repeated chunk is confirmed as a duplicate, and leasing with the same start
+returns the same leases. So a call whose connection broke is retried until the patience runs out. With several
+endpoints, each retry uses the next one: only one of them serves at a time, and all serve one journal.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ T = TypeVar("T")
 
 log = logging.getLogger("penstock.spark")
 
-#: Seconds of attempts of the very first call: who names a broker that is not there should hear of it soon.
+#: Seconds of retries for the very first call, so that a wrong address fails soon.
 FIRST_PATIENCE = 5.0
-#: Seconds that the answer to the very first call may take: a broker on a busy machine is there all the same.
+#: Seconds to wait for the very first answer: a broker on a busy machine may be slow.
 FIRST_ANSWER_SECONDS = 30.0
-#: Seconds that an answer may take. Cutting a very long journal into parts is the slowest thing that is asked.
+#: Seconds to wait for an answer. The slowest call cuts a very long journal into parts.
 ANSWER_SECONDS = 120.0
-#: Seconds without a sign of life after which the other end is asked for one, and then counts as gone. Rows may come as
-#: late as they like, so a read has no other end than this when a machine has lost its power.
+#: Seconds of silence before a keep-alive ping, and seconds to wait for its answer. Rows may take any time, so only this
+#: ends a read from a machine that has lost power.
 SILENCE_SECONDS = 30.0
-#: Seconds that a connection may take to come about where another endpoint can be asked.
+#: Seconds to wait for a connection if there is another endpoint.
 CONNECT_SECONDS = 3.0
-#: Seconds between attempts: from, to.
+#: Seconds between attempts: first and longest pause.
 PAUSES = (0.05, 1.0)
-#: Seconds between two lines of the log about a broker that is away.
+#: Seconds between log lines while the broker is away.
 LOG_SECONDS = 10.0
 
 _KINDS: dict[str, type[errors.SourceError]] = {
@@ -53,21 +52,21 @@ _KINDS: dict[str, type[errors.SourceError]] = {
     "away": errors.BrokerAway,
     "internal": errors.SourceError,
 }
-#: What gRPC says when the connection is there and TLS does not come about. Waiting does not help then.
+#: gRPC's messages for a connection whose TLS handshake failed. Retrying does not help.
 _TLS_WORDS = ("handshake", "certificate", "ssl", "tls")
-#: What it says when a connection did not come about in time. Its TCP has a "handshaker" too.
+#: Its message for a connection that timed out. Its TCP has a "handshaker" too.
 _TIMED_OUT = "handshaker shutdown"
 
 
-#: Which of several endpoints has answered last in this process: the one to begin with.
+#: The endpoint of each group that answered last in this process: the first to try.
 _SERVED: dict[str, int] = {}
 
 
 class FlightEndpoint:
-    """A connection, made when it is first needed and again when it breaks."""
+    """A connection, opened on first use and reopened when it breaks."""
 
     def __init__(self, settings: SourceSettings, *, patience: float | None = None) -> None:
-        """``patience`` in seconds; that of the options if None. The first call has ``FIRST_PATIENCE`` at most."""
+        """``patience`` in seconds; None: as in the options. The first call has ``FIRST_PATIENCE`` at most."""
         self._settings = settings
         self._patience = settings.patience / 1e6 if patience is None else patience
         self._client: fl.FlightClient | None = None
@@ -77,22 +76,22 @@ class FlightEndpoint:
 
     @property
     def place(self) -> str:
-        """As the options say it."""
+        """The endpoint, as in the options."""
         return self._settings.endpoint
 
     def trusted(self) -> FlightEndpoint:
-        """Itself, after somebody else has found that the broker is there: the first call gets the whole patience."""
+        """Itself, if the broker is known to be there: the first call gets the full patience."""
         self._answered = True
         return self
 
     def ask(self, action: Action, answer: type[T]) -> T:
-        """One action, and its answer."""
+        """Run an action and return its answer."""
         kind = str(action.__struct_config__.tag)
         body = msgspec.json.encode(action)
         return self.persist(lambda client: _answer(client, fl.Action(kind, body), self._calling(), answer))
 
     def get(self, read: Read) -> Iterator[pa.RecordBatch]:
-        """The rows of one ticket. A connection that breaks is an error here: only the caller knows where to go on."""
+        """The rows of a ticket. A broken connection is an error here: only the caller knows where to resume."""
         reader = self._connected().do_get(fl.Ticket(msgspec.json.encode(read)), self._calling(None))
         while True:
             try:
@@ -104,40 +103,40 @@ class FlightEndpoint:
             yield batch
 
     def put(self, write: Write, batch: pa.RecordBatch) -> Written:
-        """One chunk."""
+        """Write one chunk."""
         return self.persist(lambda client: _put(client, write, batch, self._calling()))
 
     def persist(self, call: Callable[[fl.FlightClient], T]) -> T:
-        """Make a call again while the broker is away. Raises what it is in the end, in words for people."""
-        waiting = self.waiting()
+        """Retry a call while the broker is away. In the end raises an error for people."""
+        waiting = self.retry_budget()
         while True:
             try:
-                found = call(self._connected())
+                result = call(self._connected())
             except pa.ArrowException as error:
                 waiting.pause(error)
             else:
                 self._heard()
-                return found
+                return result
 
-    def waiting(self) -> RetryBudget:
-        """Patience for one undertaking, which may need several attempts."""
+    def retry_budget(self) -> RetryBudget:
+        """The patience for an operation of several attempts."""
         return RetryBudget(self, self._patience if self._answered else min(self._patience, FIRST_PATIENCE))
 
     def turn(self) -> bool:
-        """Hang up, and ask the next endpoint from now on. False: all have been asked since one answered."""
+        """Disconnect and switch to the next endpoint. False: all were tried since the last answer."""
         self.close()
         self._which = (self._which + 1) % len(self._settings.endpoints)
         self._silent = (self._silent + 1) % len(self._settings.endpoints)
         return self._silent > 0
 
     def close(self) -> None:
-        """Hang up. The next call connects again."""
+        """Disconnect. The next call connects again."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def explain(self, error: BaseException) -> errors.SourceError:
-        """What an error means to the person who runs the query."""
+        """Turn an error into one for the person who runs the query."""
         place = self._settings.endpoint
         problem = _problem(error)
         if problem is not None:
@@ -175,27 +174,27 @@ class FlightEndpoint:
 
 
 class RetryBudget:
-    """Patience that is used up by attempts that fail."""
+    """Patience that failing attempts use up."""
 
     def __init__(self, endpoint: FlightEndpoint, seconds: float) -> None:
         self._endpoint = endpoint
         self._began = time.monotonic()
         self._seconds = seconds
         self._pause = PAUSES[0]
-        self._told = self._began
+        self._logged = self._began
 
     def pause(self, error: BaseException) -> None:
-        """Wait a moment before the next attempt, or raise: because it is no use, or because the time is up."""
+        """Wait before the next attempt. Raises if retrying does not help, or if the time is up."""
         meaning = self._endpoint.explain(error)
         if not isinstance(meaning, errors.BrokerAway | errors.Refused):
             raise meaning from None
         now = time.monotonic()
         if now + self._pause > self._began + self._seconds:
             raise type(meaning)(f"{meaning}. Waited for {now - self._began:.0f} s") from None
-        if now - self._told >= LOG_SECONDS:
-            self._told = now
+        if now - self._logged >= LOG_SECONDS:
+            self._logged = now
             log.warning("%s. Waiting for %.0f of %.0f s", meaning, now - self._began, self._seconds)
-        # A client whose connection broke connects anew, but only after a pause of its own that gets long.
+        # A client whose connection broke reconnects only after a pause of its own, which grows long.
         if isinstance(meaning, errors.BrokerAway) and self._endpoint.turn():
             return
         time.sleep(self._pause)
@@ -216,16 +215,16 @@ def _put(client: fl.FlightClient, write: Write, batch: pa.RecordBatch, options: 
     with writer:
         writer.write_batch(batch)
         writer.done_writing()
-        found = answers.read()
-    if found is None:
+        answer = answers.read()
+    if answer is None:
         raise fl.FlightUnavailableError("the endpoint ended the call without an answer")
-    return msgspec.json.decode(found.to_pybytes(), type=Written)
+    return msgspec.json.decode(answer.to_pybytes(), type=Written)
 
 
 def _signs_of_life(*, several: bool) -> list[tuple[str, int]]:
-    """As gRPC calls it. Its own limit for an answer to a ping is a minute, whatever that of keep-alive is.
+    """Keep-alive options for gRPC, whose own limit for the answer to a ping is a minute, whatever keep-alive's is.
 
-    A connection has 20 seconds to come about, by the limit that gRPC calls the least back-off.
+    A connection gets 20 seconds to open, through the option that gRPC calls the minimum reconnect back-off.
     """
     names = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
     connecting = [("grpc.min_reconnect_backoff_ms", int(CONNECT_SECONDS * 1000))] if several else []
@@ -247,7 +246,7 @@ def _is_about_tls(text: str) -> bool:
 
 
 def _problem(error: BaseException) -> Problem | None:
-    """What our endpoint has put into a Flight error."""
+    """The problem that our endpoint attached to a Flight error."""
     extra = getattr(error, "extra_info", None)
     if not extra:
         return None
@@ -258,8 +257,8 @@ def _problem(error: BaseException) -> Problem | None:
 
 
 def _first_line(text: str) -> str:
-    """Without what gRPC adds for its own developers."""
-    found = text.strip().split("\n")[0]
+    """The message without gRPC's debugging details."""
+    line = text.strip().split("\n")[0]
     for mark in (". gRPC client debug context", " gRPC client debug context", ". Client context"):
-        found = found.split(mark)[0]
-    return found.removeprefix("Flight returned unavailable error, with message: ").rstrip(".")
+        line = line.split(mark)[0]
+    return line.removeprefix("Flight returned unavailable error, with message: ").rstrip(".")

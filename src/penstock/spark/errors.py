@@ -1,8 +1,8 @@
-"""What can go wrong, as the person who runs a query reads it."""
+"""The data source's errors, worded for the person who runs a query."""
 
 from __future__ import annotations
 
-#: Told with every loss, so that whoever gets the error knows what can be done.
+#: Appended to every data-loss error.
 ADVICE = "With option failOnDataLoss=false the query goes on with what is left"
 
 
@@ -11,40 +11,40 @@ class SourceError(RuntimeError):
 
 
 class BadOption(SourceError, ValueError):
-    """An option, or a schema, that can't be meant."""
+    """An invalid option or schema."""
 
 
 class BrokerAway(SourceError):
-    """Nobody answers, or not in time."""
+    """The broker does not answer, or not in time."""
 
 
 class Denied(SourceError):
-    """The broker knows us, or doesn't, and says no."""
+    """The broker denies access."""
 
 
 class NoQueue(SourceError):
-    """There is no such queue."""
+    """The queue does not exist."""
 
 
 class DataLoss(SourceError):
-    """Rows that the query should have seen can't be read any more."""
+    """Rows that the query should have read are lost."""
 
 
 class Replaced(DataLoss):
-    """The broker has another journal than the one that the query has read so far."""
+    """The broker has another journal than the one that the query read before."""
 
 
 class RowsDiffer(SourceError):
-    """A write that is repeated has other rows than it had before."""
+    """A repeated write has other rows than before."""
 
 
 class Refused(SourceError):
-    """The broker has no room for messages."""
+    """The broker has no room for the messages."""
 
 
 class TakenOver(SourceError):
-    """Another query consumes under the same name."""
+    """Another query consumes under the same reader name."""
 
 
 class StoreFailed(SourceError):
-    """An executor could not read or write a file of a table. What is committed is sound: run it again to go on."""
+    """An executor could not read or write a table's file. Committed data is intact: run the query again to continue."""

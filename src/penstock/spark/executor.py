@@ -1,8 +1,8 @@
-"""What executors do: get the rows of one part, as record batches that Spark takes as they are.
+"""The work of executors: reading the rows of one part, as record batches that Spark takes without conversion.
 
-They come from the journal's files where these are on this machine (``local``), else through Flight. A connection that
-breaks in the middle of a part is made again, and reading goes on behind the last row that was handed over, so no row
-comes twice. What is in a position never changes; that is what this rests on.
+They come from the journal's files if these are on this machine (``local``), else through Flight. If a connection breaks
+in the middle of a part, reading resumes after the last row handed over, so that no row comes twice. This works because
+positions never change.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from penstock.spark.options import SourceSettings
 if TYPE_CHECKING:
     from penstock.spark.pipelines.lake.tables import TableFile
 
-#: Rows and bytes of a batch at most. Spark holds a few of them at once, in each task.
+#: Rows and bytes of a batch at most. Each task of Spark holds a few batches.
 MOST_ROWS = 16_384
 MOST_BYTES = 16 * 2**20
-#: Connections that this process keeps for its next tasks: to make one takes longer than to read a small part.
+#: Connections kept for later tasks: opening one takes longer than reading a small part.
 KEPT = 4
 
 _kept: dict[SourceSettings, FlightEndpoint] = {}
 
 
 class ReadPart(InputPartition):
-    """A part of a read: its ticket, and the files of the archive that have what lies before position ``until``.
+    """A part of a read: its ticket, and the archive's files with positions before ``until``.
 
-    It travels to the executor, and has no secret in it.
+    It is sent to the executor, and contains no secret.
     """
 
     def __init__(self, read: Read, files: tuple[TableFile, ...] = (), until: int = 0) -> None:
@@ -62,16 +62,16 @@ def fetch(settings: SourceSettings, part: ReadPart, schema: pa.Schema) -> Iterat
 
 @cache
 def _freeze() -> None:
-    """Take what is in memory out of the collection of garbage, once: Spark's worker collects after each task.
+    """Exclude the current heap from garbage collection, once: Spark's worker collects after each task.
 
-    What our modules are made of would cost it as long as reading 30,000 rows, each time.
+    Each collection of our modules would take as long as reading 30,000 rows.
     """
     gc.freeze()
 
 
 @contextmanager
 def _connected(settings: SourceSettings) -> Iterator[FlightEndpoint]:
-    """A connection of an earlier task, or a new one. It is kept if all went well."""
+    """A connection of an earlier task, or a new one. It is kept unless the task fails."""
     endpoint = _kept.pop(settings, None) or FlightEndpoint(settings).trusted()
     try:
         yield endpoint
@@ -93,7 +93,7 @@ def _batches(settings: SourceSettings, endpoint: FlightEndpoint, part: ReadPart)
 
 
 def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in slices that are not too large. Nothing is copied."""
+    """Zero-copy slices of limited size."""
     rows = batch.num_rows
     if not rows:
         return
@@ -103,12 +103,12 @@ def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _whole(settings: SourceSettings, endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatch]:
-    """All batches of a read: from files, or what can't be had from these over as many connections as it takes."""
+    """All batches of a read: from files if possible, else through Flight, reconnecting as needed."""
     ticket = _resumable(read)
     if settings.short_circuit:
         try:
             for batch in read_locally(endpoint, ticket):
-                ticket = _behind(ticket, batch)
+                ticket = _after(ticket, batch)
                 yield batch
         except NotLocal:
             pass
@@ -118,20 +118,20 @@ def _whole(settings: SourceSettings, endpoint: FlightEndpoint, read: Read) -> It
 
 
 def _through_flight(endpoint: FlightEndpoint, ticket: Read, read: Read) -> Iterator[pa.RecordBatch]:
-    """What is left of a read, over as many connections as it takes."""
-    waiting = endpoint.waiting()
+    """The rest of a read, reconnecting as needed."""
+    waiting = endpoint.retry_budget()
     while not _done(ticket, read):
         began = ticket
         try:
             for batch in endpoint.get(ticket):
                 if batch.num_rows:
-                    ticket = _behind(ticket, batch)
+                    ticket = _after(ticket, batch)
                     yield batch
         except pa.ArrowException as error:
             if ticket is not began:
-                waiting = endpoint.waiting()
+                waiting = endpoint.retry_budget()
             if ticket.view == "live" and ticket is not began:
-                # What is in the queues now is something else by now. Spark runs the task again from the start.
+                # The queues have changed since. Spark runs the task again from the start.
                 raise endpoint.explain(error) from None
             waiting.pause(error)
         else:
@@ -139,21 +139,21 @@ def _through_flight(endpoint: FlightEndpoint, ticket: Read, read: Read) -> Itera
 
 
 def _done(ticket: Read, read: Read) -> bool:
-    """Whether a connection broke so late that nothing is missing."""
+    """Whether the connection broke when all rows had been read."""
     if read.view == "leased":
         return ticket.first_row >= read.first_row + read.rows
     return read.view != "live" and ticket.start >= read.stop
 
 
 def _resumable(read: Read) -> Read:
-    """The same with positions: they tell how far we are."""
+    """The same read with the column of positions, which show where to resume."""
     if read.view == "leased" or not read.columns or "position" in read.columns:
         return read
     return replace(read, columns=[*read.columns, "position"])
 
 
-def _behind(ticket: Read, batch: pa.RecordBatch) -> Read:
-    """What is left of a read after a batch of it."""
+def _after(ticket: Read, batch: pa.RecordBatch) -> Read:
+    """The rest of a read after a batch."""
     if ticket.view == "leased":
         return replace(ticket, first_row=ticket.first_row + batch.num_rows, rows=ticket.rows - batch.num_rows)
     if ticket.view == "live":

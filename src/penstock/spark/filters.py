@@ -1,11 +1,11 @@
-"""What a WHERE narrows down before anything is read: queues, positions, and times from below.
+"""Narrow a read by a WHERE before anything is read: by queue, position, and earliest time.
 
-Only where option ``pushFilters`` asks for it: Spark (up to 4.3 at least) keeps one plan for each ``load()``, so whoever
-uses the table twice, with different filters, gets the rows of the last ones for both.
+Only with option ``pushFilters``: Spark (at least up to 4.3) keeps one plan for each ``load()``, so using the table
+twice with different filters returns the rows of the last ones for both.
 
-A filter that is kept exactly by what is read need not be looked at by Spark again; all others are, so to narrow down
-too little is never wrong. That is why a time narrows from below only: clocks are set now and then, and behind the
-first event after a time there may be some from before it.
+Spark skips a filter that the read applies exactly and applies all others itself, so narrowing too little is never
+wrong. That is why there is only an earliest time: clocks are set back now and then, so the first event after a time may
+be followed by some from before it.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from penstock.flight.calls import Pick
 from penstock.patterns import fits, has_wildcards
 from penstock.spark.values import microseconds
 
-#: The column that says when, by view.
+#: The time column of each view.
 TIMES = {"messages": "published_at", "events": "at"}
 
 
 class Narrowed(msgspec.Struct):
-    """What is left to read. ``stop`` None: as without filters. ``since`` in microseconds."""
+    """The remaining range. ``stop`` None: not limited by filters. ``since`` in microseconds."""
 
     start: int = 1
     stop: int | None = None
     since: int | None = None
     namespace: str | None = None
     queue: str | None = None
-    #: Nothing fits.
+    #: No row passes.
     empty: bool = False
 
     def take(self, view: str, one: Filter) -> bool:
-        """Narrow down by a filter. Returns whether Spark need not look at it any more."""
+        """Apply a filter. Returns whether Spark can skip it."""
         column = getattr(one, "attribute", ("",))
         value = getattr(one, "value", None)
         if column == ("position",) and view != "live":
@@ -66,7 +66,7 @@ class Narrowed(msgspec.Struct):
 
     def _name(self, column: str, value: str) -> bool:
         if has_wildcards(value):
-            return False  # a pattern has no way to say that they are meant as they are
+            return False  # a pattern can't escape them
         had = getattr(self, column)
         self.empty = self.empty or had not in (None, value)
         setattr(self, column, value)
@@ -74,11 +74,11 @@ class Narrowed(msgspec.Struct):
 
     def _since(self, value: Any) -> None:
         if isinstance(value, datetime):
-            found = microseconds(value)
-            self.since = found if self.since is None else max(self.since, found)
+            moment = microseconds(value)
+            self.since = moment if self.since is None else max(self.since, moment)
 
     def pick(self, pick: Pick) -> Pick | None:
-        """The queues that are left of those that the options name; None if there are none."""
+        """The remaining queues out of those that the options select; None if there are none."""
         if self.empty:
             return None
         if self.namespace is None and self.queue is None:

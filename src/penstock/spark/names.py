@@ -1,4 +1,4 @@
-"""Queues that are not there: what the person who has named one may have meant."""
+"""Suggestions for a queue that does not exist."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from penstock.spark.options import SourceSettings
 
 Right = Literal["read", "consume", "publish"]
 
-#: How many names are suggested.
+#: Names to suggest.
 SUGGESTED = 3
 
 
 def check_there(endpoint: FlightEndpoint, settings: SourceSettings, right: Right = "read", otherwise: str = "") -> None:
-    """Raise NoQueue for a queue that is named and not there. ``otherwise`` is what can be done about it."""
+    """Raise NoQueue for a queue that is named but does not exist. ``otherwise`` is advice for the error."""
     if settings.queue and not endpoint.ask(Queues(queue=settings.queue, right=right), list[str]):
         raise no_queue(endpoint, settings, right, otherwise)
 
 
 def no_queue(endpoint: FlightEndpoint, settings: SourceSettings, right: Right = "read", otherwise: str = "") -> NoQueue:
-    """What is said of a queue that is not there, with those of a like name that the caller has a right to."""
+    """The error for a missing queue, with similar names on which the caller has the right."""
     text = [f"there is no queue {settings.queue} (penstock at {settings.endpoint})"]
     near = _near(settings.queue, endpoint.ask(Queues(right=right), list[str]))
     if near:
@@ -35,7 +35,7 @@ def no_queue(endpoint: FlightEndpoint, settings: SourceSettings, right: Right = 
 
 
 def _near(wanted: str, names: list[str]) -> list[str]:
-    """Names that look alike, and the same name in other namespaces."""
+    """Similar names, and the same name in other namespaces."""
     bare = wanted.partition("/")[2]
     same = [name for name in names if name.partition("/")[2] == bare]
     return list(dict.fromkeys([*same, *get_close_matches(wanted, names, SUGGESTED)]))[:SUGGESTED]

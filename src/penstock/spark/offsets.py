@@ -1,19 +1,18 @@
-"""What a checkpoint remembers: a place in a journal, what it is read of, and how the batch that ends there is cut.
+"""The content of a checkpoint: a position in a journal, the source, and how the batch that ends there is cut.
 
     {"identity": "5f0c…", "position": 4711,                            everything before this position was read
      "of": {"view": "messages", "queue": "default/jobs"},              of this queue
-     "parts": [2000, 2000, 711]}                                       by three tasks, of so many positions each
+     "parts": [2000, 2000, 711]}                                       by three tasks, with this many positions each
 
-    {"identity": "5f0c…", "position": 4711, "mode": "consume",         the leases before this position are worked off
+    {"identity": "5f0c…", "position": 4711, "mode": "consume",         the leases before this position are done
      "of": {"queue": "default/jobs", "reader": "worker"},
-     "start": 4000, "parts": [20000, 20000]}                           those from 4000 on, of so many rows for each task
+     "start": 4000, "parts": [20000, 20000]}                           those from 4000 on, as rows for each task
 
-The identity is that of the journal. A broker whose data was replaced starts another one, whose positions mean something
-else, so it must be told apart.
+The identity is the journal's. A broker whose data was replaced starts another journal, whose positions have another
+meaning.
 
-A batch that is repeated must be cut as it was: what a task has written is known by the number of the task. Spark keeps
-the end of each batch before it starts, and nothing else (not even where the first batch begins), so the end has
-all of the plan.
+A repeated batch must be cut the same way: what a task has written is identified by the task's number. Spark keeps only
+the end of each batch before it starts (not even where the first batch begins), so the end contains the whole plan.
 """
 
 from __future__ import annotations
@@ -32,52 +31,52 @@ ALL_QUEUES = "*/*"
 
 
 class Offset(NamedTuple):
-    """A place in a journal."""
+    """A position in a journal."""
 
     identity: str
     position: int
     mode: str = "read"
-    #: See ``subject``. None only for a place that is not kept: the head of the journal.
+    #: See ``subject``. None only for an offset that is not kept: the head of the journal.
     of: dict[str, str] | None = None
-    #: How much each task of the batch that ends here reads. None: no batch ends here.
+    #: The size of each part of the batch that ends here. None: no batch ends here.
     parts: tuple[int, ...] | None = None
-    #: mode=consume: where the leases of that batch begin.
+    #: mode=consume: the start of that batch's leases.
     start: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As Spark keeps it. Equal offsets must be equal texts, as Spark makes a batch of any difference."""
-        found: dict[str, Any] = {"identity": self.identity, "position": self.position}
+        """The JSON that Spark keeps. Equal offsets must be equal texts, since Spark makes a batch of any difference."""
+        fields: dict[str, Any] = {"identity": self.identity, "position": self.position}
         if self.mode != "read":
-            found["mode"] = self.mode
+            fields["mode"] = self.mode
         if self.of is not None:
-            found["of"] = self.of
+            fields["of"] = self.of
         if self.start:
-            found["start"] = self.start
-        return found if self.parts is None else {**found, "parts": list(self.parts)}
+            fields["start"] = self.start
+        return fields if self.parts is None else {**fields, "parts": list(self.parts)}
 
     def at(self, position: int, of: dict[str, str], parts: Sequence[int] | None = None, start: int = 0) -> Offset:
-        """Another place in the same journal."""
+        """Another position in the same journal."""
         cut = None if parts is None else tuple(parts)
         return Offset(self.identity, position, self.mode, of, cut, start)
 
     def spans(self) -> list[tuple[int, int]]:
-        """The ranges of positions that the tasks of the batch read. They end here, and so begin where they must."""
+        """The positions of each of the batch's tasks, counted back from the end."""
         parts = self.parts or ()
         return list(pairwise(accumulate(parts, initial=self.position - sum(parts))))
 
 
 def subject(settings: SourceSettings) -> dict[str, str]:
-    """What a query reads, as far as a checkpoint of it is of no use for anything else."""
+    """What a query reads, as far as it makes a checkpoint useless for other queries."""
     where = {"queue": settings.queue} if settings.queue else {"queuePattern": settings.pattern or ALL_QUEUES}
     if settings.mode == "consume":
         return {**where, "reader": settings.reader}
     return {"view": settings.view, **where}
 
 
-def offset(found: Mapping[str, Any], settings: SourceSettings) -> Offset:
-    """Read what a checkpoint has. Raises SourceError for that of another source, mode, view, queue or reader."""
-    identity, position, had = found.get("identity"), found.get("position"), found.get("mode", "read")
-    of, parts, start = found.get("of"), found.get("parts"), found.get("start", 0)
+def offset(stored: Mapping[str, Any], settings: SourceSettings) -> Offset:
+    """Decode a checkpoint's offset. Raises SourceError for another source, mode, view, queue or reader."""
+    identity, position, had = stored.get("identity"), stored.get("position"), stored.get("mode", "read")
+    of, parts, start = stored.get("of"), stored.get("parts"), stored.get("start", 0)
     if not (
         isinstance(identity, str)
         and re.fullmatch("[0-9a-f]{16}", identity)
@@ -86,7 +85,7 @@ def offset(found: Mapping[str, Any], settings: SourceSettings) -> Offset:
         and _are_parts(parts)
         and _is_number(start, 0)
     ):
-        raise SourceError(f"the checkpoint has an offset that is none of ours: {dict(found)}. Use a new checkpoint")
+        raise SourceError(f"the checkpoint has an offset that is none of ours: {dict(stored)}. Use a new checkpoint")
     mode = settings.mode or "read"
     if had != mode:
         raise SourceError(f"the checkpoint is one of mode={had}, and this query has mode={mode}. Use a new checkpoint")
@@ -101,22 +100,22 @@ def _another(of: Mapping[str, str], settings: SourceSettings, position: int) -> 
     return f"the checkpoint is of {was}, and this query reads {now}. Give back what was, or use a new checkpoint{go_on}"
 
 
-def _is_number(found: object, least: int = 1) -> TypeGuard[int]:
-    return isinstance(found, int) and not isinstance(found, bool) and found >= least
+def _is_number(value: object, least: int = 1) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _are_parts(found: object) -> bool:
-    return found is None or (isinstance(found, list) and all(map(_is_number, found)))
+def _are_parts(value: object) -> bool:
+    return value is None or (isinstance(value, list) and all(map(_is_number, value)))
 
 
 def lengths(start: int, cuts: Sequence[int], stop: int) -> list[int]:
-    """How long the parts are of a range with these cuts, in order. With too many, neighbours are put together."""
+    """The lengths of a range's parts, in order. If there are too many cuts, neighbours are merged."""
     step = -(-(len(cuts) + 1) // MOST_PARTS)
     inner = list(cuts)[step - 1 :: step]
     return [high - low for low, high in pairwise([start, *inner, stop])]
 
 
 def shares(rows: int, tasks: int) -> list[int]:
-    """So many rows, divided among so many tasks. None is without rows."""
+    """Divide rows among tasks. Every share has rows."""
     wanted = max(min(tasks, rows, MOST_PARTS), 0)
     return [high - low for low, high in pairwise(rows * each // wanted for each in range(wanted + 1))] if wanted else []

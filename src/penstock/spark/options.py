@@ -1,8 +1,8 @@
-"""The options of ``format("penstock")``: one table, and what becomes of them.
+"""The options of ``format("penstock")``: one table, and the settings made from it.
 
-Names are matched as Spark does it, whatever their case. Everything is checked on the driver: an option that does not
-exist, that another kind of use has, that contradicts another one, or whose value makes no sense ends the query at once,
-with the names of those that would do. docs/spark.md shows the same table; a test compares the two.
+Names are case-insensitive, as in Spark. Everything is checked on the driver: an option that is unknown, that belongs to
+another use, that contradicts another one, or whose value is invalid ends the query at once, and the error lists the
+valid ones. docs/spark.md shows the same table; a test compares the two.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.spark.values import Secret, SecretPairs
 
 DEFAULT_ENDPOINT = "grpc://127.0.0.1:8815"
 DEFAULT_LEASE_TIMEOUT = 24 * 3600 * 1_000_000
-#: How long a query that runs waits for a broker that is away, or that has no room for messages.
+#: How long a running query waits for a broker that is away or has no room for messages.
 DEFAULT_PATIENCE = 300 * 1_000_000
 
 
 class Use(Flag):
-    """What somebody wants of the data source."""
+    """The uses of the data source."""
 
     BATCH = auto()
     STREAM = auto()
@@ -39,7 +39,7 @@ class Use(Flag):
 
 
 class Option(NamedTuple):
-    """One option: its name, the field it fills, how its text is read, and where it belongs."""
+    """One option: its name, its field, its parser, and its uses."""
 
     name: str
     field: str
@@ -84,7 +84,7 @@ OPTIONS = (
 )
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
-#: What Spark itself hands on, and we have no use for.
+#: Options that Spark passes on and that mean nothing here.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
 _WORDS = {
@@ -97,7 +97,7 @@ _WORDS = {
 
 
 class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The options, read. It travels to the executors, and shows no secret when it is printed."""
+    """The parsed options. Sent to executors; its repr shows no secret."""
 
     endpoint: str = DEFAULT_ENDPOINT
     token: Secret = Secret()
@@ -135,17 +135,17 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Of the brokers, of which one serves at a time."""
+        """The brokers' endpoints, of which one serves at a time."""
         return tuple(self.endpoint.split(","))
 
     @property
     def where(self) -> str:
-        """What is read, in words."""
+        """What is read, for people."""
         return self.queue or self.pattern or "all queues"
 
 
 def parse(options: Mapping[str, str], use: Use) -> SourceSettings:
-    """Read the options for a use; for several, those that one of them has. Raises BadOption."""
+    """Parse the options of a use; for several uses, those of any of them. Raises BadOption."""
     given: dict[str, str] = {}
     for name, text in options.items():
         if name.lower() not in _SPARKS_OWN:
@@ -166,24 +166,24 @@ def parse(options: Mapping[str, str], use: Use) -> SourceSettings:
 
 
 def _read_files(name: str, given: SecretPairs) -> SecretPairs:
-    """How to reach the archive, with files and variables of the driver read: executors have others."""
+    """The options of the archive, with files and variables read on the driver: executors have others."""
     from penstock.spark.pipelines.lake.batches import LakeError  # noqa: PLC0415 - only what is needed
     from penstock.spark.pipelines.lake.store import from_file, s3_options  # noqa: PLC0415
 
     try:
         if name == "archiveStore":
-            found = msgspec.structs.asdict(s3_options(dict(given)))
+            values = msgspec.structs.asdict(s3_options(dict(given)))
         else:
-            found = {key: from_file(f"the catalogue's {key}", value) for key, value in given}
+            values = {key: from_file(f"the catalogue's {key}", value) for key, value in given}
     except LakeError as error:
         raise BadOption(f"option {name}: {error}") from None
-    return SecretPairs((key, value) for key, value in found.items() if value)
+    return SecretPairs((key, value) for key, value in values.items() if value)
 
 
 def _known(name: str, use: Use) -> Option:
-    found = _BY_NAME.get(name.lower())
-    if found is not None:
-        return found
+    option = _BY_NAME.get(name.lower())
+    if option is not None:
+        return option
     if name.lower() == "path":
         raise BadOption("penstock has no paths: name the queue with option 'queue', and call load() or save() without")
     close = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
@@ -211,7 +211,7 @@ def _value(option: Option, text: str) -> Any:
 
 
 def _check(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
-    """What can only be said of several options together."""
+    """Check options that depend on each other."""
     for one, other in (
         ("queue", "queuePattern"),
         ("startingPosition", "startingTimestamp"),

@@ -1,7 +1,7 @@
-"""Tells the broker how far a stream is, about once a second, so that operators see it.
+"""Reports a stream's position to the broker, about once a second, so that operators see it.
 
-In a thread of its own: while a batch is worked off Spark asks the reader nothing, and that is when a stream falls
-behind. For the query's own progress it is asked what lies behind the end of a batch.
+In a thread of its own: Spark does not call the reader while a batch is processed, and that is when a stream falls
+behind. For the query's own progress it requests the lag behind the end of a batch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from penstock.spark.options import SourceSettings
 
 #: Seconds between two reports.
 EVERY = 1.0
-#: What a query says of itself that has nothing to read.
+#: The progress of a query that has nothing to read.
 NO_LAG = {"lagMessages": 0, "lagSeconds": 0.0}
-#: Seconds of patience for one. The next one comes anyway.
+#: Seconds of retries for a report. The next one follows anyway.
 PATIENCE = 0.5
 
 
 class ProgressReporter:
-    """One stream's reports. Without a reader's name the broker is only asked, and keeps nothing."""
+    """Reports of one stream. Without a reader's name the broker only answers with the lag and keeps nothing."""
 
     def __init__(self, settings: SourceSettings, view: View) -> None:
         self._settings = settings
@@ -37,17 +37,17 @@ class ProgressReporter:
         self._thread: threading.Thread | None = None
 
     def at(self, offset: Offset) -> None:
-        """Everything before this has been worked off."""
+        """Everything before this offset has been processed."""
         self._offset = offset
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="penstock-progress", daemon=True)
             self._thread.start()
 
     def behind(self, end: Offset) -> dict[str, Any]:
-        """What lies behind the end of a batch, or waits in the queues of a consuming one. Empty if nobody answers."""
+        """The lag behind the end of a batch, or of a consumer's queues. Empty if the broker does not answer."""
         endpoint = FlightEndpoint(self._settings, patience=PATIENCE)
         try:
-            lag = endpoint.ask(self._question(end), Lag)
+            lag = endpoint.ask(self._call(end), Lag)
         except (SourceError, pa.ArrowException) as error:
             log.debug("no lag: %s", error)
             return {}
@@ -56,13 +56,13 @@ class ProgressReporter:
         return {"lagMessages": lag.rows, "lagSeconds": round(lag.seconds, 3)}
 
     def now(self) -> None:
-        """Report at once: the query is about to end, and operators should not see for ever how it was before."""
+        """Report at once: the query is about to end, and its last report stays visible."""
         endpoint = FlightEndpoint(self._settings, patience=PATIENCE)
         self._try(endpoint)
         endpoint.close()
 
     def stop(self) -> None:
-        """No more reports."""
+        """Stop reporting."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -80,10 +80,10 @@ class ProgressReporter:
 
     def _once(self, endpoint: FlightEndpoint) -> None:
         assert self._offset is not None
-        report = replace(self._question(self._offset), reader=self._settings.reader, pin=self._settings.pin)
+        report = replace(self._call(self._offset), reader=self._settings.reader, pin=self._settings.pin)
         endpoint.ask(report, Lag)
 
-    def _question(self, offset: Offset) -> Progress:
+    def _call(self, offset: Offset) -> Progress:
         return Progress(
             queue=self._settings.queue,
             pattern=self._settings.pattern,

@@ -1,4 +1,4 @@
-"""What both kinds of streaming readers have in common: a connection, reports, and the reading on the executors."""
+"""Base of both streaming readers: the connection, reports, and reading on executors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from penstock.spark.progress import ProgressReporter
 
 
 class StreamReaderBase(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """It travels to the executors, so it connects, and reports, only when that is asked for."""
+    """Sent to executors, so it connects and reports only when needed."""
 
-    #: What its reports are about.
+    #: The view that its reports name.
     reported: View
 
     def __init__(self, settings: SourceSettings, columns: list[str], schema: StructType) -> None:
@@ -32,17 +32,17 @@ class StreamReaderBase(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reports: ProgressReporter | None = None
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes too late to be of use: what the next ``latestOffset`` is given as start has been worked off."""
+        """Unused, since it comes too late: the start of the next ``latestOffset`` says what has been processed."""
 
     def stop(self) -> None:
-        """Hang up, if Spark says so at all."""
+        """Disconnect, if Spark calls this at all."""
         if self._reports is not None:
             self._reports.stop()
         if self._connection is not None:
             self._connection.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part. On an executor."""
+        """The rows of a part. Runs on an executor."""
         assert isinstance(partition, ReadPart)
         return fetch(self._settings, partition, schemas.arrow_schema(self._schema))
 

@@ -1,9 +1,9 @@
-"""A data source for each query.
+"""Register a data source for each query.
 
-Spark finds ``format("penstock")`` by itself, once in a session, and hands all queries the same one. With it they share
-a table of environment variables, which a streaming query fills as it starts (seen in Spark 4.3): a query whose tasks
-are serialised at that moment fails with "Illegal size … of collection, expected …". A data source that is registered
-has a table of its own, and a query keeps the one that it was loaded with.
+Spark finds ``format("penstock")`` by itself, once in a session, and all queries share that data source. With it they
+share a table of environment variables that a streaming query fills as it starts (seen in Spark 4.3): if the tasks of
+another query are serialised at that moment, it fails with "Illegal size … of collection, expected …". A registered data
+source has a table of its own, and a query keeps the one that it was loaded with.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from penstock.spark.source import PenstockSource
 
-#: Spark looks up the data source in ``load()``: between the two, nobody else may register.
+#: Spark looks up the data source in ``load()``: no other query may register in between.
 _loading = threading.Lock()
 
 
 def load(spark: SparkSession, reader: DataFrameReader | DataStreamReader) -> DataFrame:
-    """``reader.load()``, with a data source that no other query has."""
+    """``reader.load()`` with a data source that no other query uses."""
     with _loading:
         spark.dataSource.register(PenstockSource)
         return reader.load()

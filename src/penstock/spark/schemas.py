@@ -1,4 +1,4 @@
-"""The tables as Spark sees them, and which columns of them a query wants."""
+"""The tables as Spark sees them, and the columns that a query selects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["VIEWS", "arrow_schema", "check", "spark_schema"]
 
 
 def spark_schema(view: str, columns: Sequence[str] = ()) -> StructType:
-    """The schema of a view, or of some of its columns in the order asked for. Raises BadOption for unknown ones."""
+    """The schema of a view, or of some columns in the requested order. Raises BadOption for unknown ones."""
     whole = VIEWS[view]
     unknown = [name for name in columns if name not in whole.names]
     if unknown:
@@ -25,9 +25,9 @@ def spark_schema(view: str, columns: Sequence[str] = ()) -> StructType:
 
 
 def check(view: str, columns: Sequence[str], wanted: StructType) -> list[str]:
-    """The names of the columns that a query's schema asks for. Raises BadOption if it asks for something else.
+    """The names of the columns in a query's schema. Raises BadOption if the view does not have them like that.
 
-    ``wanted`` is what ``schema(...)`` of a read was given, or what ``spark_schema`` has told.
+    ``wanted`` is the argument of a read's ``schema(...)``, or the result of ``spark_schema``.
     """
     whole = spark_schema(view, columns)
     if not wanted.fields:
@@ -49,5 +49,5 @@ def check(view: str, columns: Sequence[str], wanted: StructType) -> list[str]:
 
 
 def arrow_schema(wanted: StructType) -> pa.Schema:
-    """What Spark takes a batch of these columns for. It must be exactly this."""
+    """The exact Arrow schema that Spark expects for batches of these columns."""
     return to_arrow_schema(wanted, timezone="UTC")

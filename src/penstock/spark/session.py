@@ -1,4 +1,4 @@
-"""A Spark session with defaults that suit one machine: quiet, light, and with the right Python and Java."""
+"""A Spark session with defaults for one machine: quiet, light, and with the right Python and Java."""
 
 from __future__ import annotations
 
@@ -12,40 +12,39 @@ from penstock.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What differs from Spark's own defaults, and why. ``conf`` of :func:`session` wins over these.
+#: Settings that differ from Spark's defaults, and why. ``conf`` of :func:`session` overrides these.
 DEFAULTS = {
-    # A WHERE on queue, position or time is told to the broker, for reads with option pushFilters.
+    # Pass a WHERE on queue, position or time to the broker, for reads with option pushFilters.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Times are shown as they are stored.
+    # Show times as they are stored.
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-#: For a session that lives in this process alone, besides.
+#: Further settings for a session within this process.
 LOCAL_DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
-    # A shuffle into Spark's 200 parts costs more than most of what a single machine has to do.
+    # Shuffling into Spark's 200 partitions costs more than most queries on a single machine.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
 }
 
 
 def session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of this process, made if there is none yet; else ``master`` and most of ``conf`` have no effect.
+    """The session of this process, created on first use; later, ``master`` and most of ``conf`` have no effect.
 
     Finds a Java (:mod:`penstock.spark.java`) if none runs yet, and lets executors use the Python that runs this.
 
-    ``name`` is what the application is called in Spark's own pages and logs.
-    ``master`` is where it runs: ``local[*]`` in this process, with a thread for each core; ``local[4]`` with four;
-    ``spark://host:7077``, ``yarn`` or ``k8s://…`` on a cluster.
-    ``conf`` has settings of Spark by their names, as in ``{"spark.driver.memory": "4g"}``. They win over ``DEFAULTS``
-    and, for a local master, ``LOCAL_DEFAULTS``.
+    ``name`` is the application's name in Spark's pages and logs. ``master`` is where it runs: ``local[*]`` in this
+    process, with a thread for each core; ``local[4]`` with four; ``spark://host:7077``, ``yarn`` or ``k8s://…`` on a
+    cluster. ``conf`` has Spark's settings by name, such as ``{"spark.driver.memory": "4g"}``. They override
+    ``DEFAULTS`` and, for a local master, ``LOCAL_DEFAULTS``.
     """
     prepare()
     if master.startswith("local"):
-        # Without it, Spark asks the network for the name of this machine, and warns about what it finds.
+        # Otherwise, Spark looks up this machine's name in the network and warns about the result.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession  # noqa: PLC0415 - it must see the environment as prepare() leaves it
 
@@ -57,7 +56,7 @@ def session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None 
 
 
 def prepare(environment: dict[str, str] | None = None) -> None:
-    """Set what Spark reads from the environment, where nobody has said otherwise."""
+    """Set the environment variables that Spark reads, unless they are set."""
     where = os.environ if environment is None else environment
     where["JAVA_HOME"] = java_home(where)
     where.setdefault("PYSPARK_PYTHON", sys.executable)

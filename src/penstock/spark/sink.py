@@ -1,13 +1,13 @@
 """Writes. Each task publishes its rows in chunks, and every chunk has a name: (writer, epoch, partition, chunk).
 
-The broker takes a chunk of one name once. A task that Spark runs again, a batch that a restarted query runs again, add
-nothing twice, as long as they make the same rows. Whether they do is checked: each chunk has a digest of what its task
-has sent so far, and when all tasks are done the driver has the broker compare what it has with what they have sent. So
-no batch counts as done whose rows, or whose cut, was another one when it was first tried.
+The broker accepts a chunk of one name once, so a task or batch that Spark runs again adds nothing twice, provided that
+it produces the same rows. This is checked: each chunk has a digest of what its task has sent so far, and when all tasks
+are done the broker compares what it has with what they have sent. So a batch never counts as done if its rows, or its
+partitions, differed at the first attempt.
 
 * stream: the writer is the query's own ID, which its checkpoint keeps, and the epoch is the batch's number;
-* batch: the writer is made up for each write, begun before the first task and forgotten at the end; or the options name
-  both, for a write that may be repeated as a whole, such as one in ``foreachBatch``.
+* batch: the writer is generated for each write, begun before the first task and forgotten at the end; or the options
+  name both, for a write that may be repeated as a whole, such as one in ``foreachBatch``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from penstock.spark.options import SourceSettings
 _TEXT = ("binary", "string")
 _WHOLE = ("bigint", "int", "smallint", "tinyint")
 _TIME = ("interval", "double", "float", *_WHOLE)
-#: The columns that a message can be made of, and the types that Spark may have them in. Numbers of times are seconds;
-#: intervals are those of days to seconds.
+#: The columns of a message, and their types in Spark. Times as numbers are in seconds; intervals are those of days to
+#: seconds.
 COLUMNS = {
     "payload": _TEXT,
     "queue": ("string",),
@@ -42,16 +42,16 @@ COLUMNS = {
     "delay": _TIME,
     "correlation_id": _TEXT,
 }
-#: Where Spark tells a task which query and which of its batches it works for.
+#: Task properties in which Spark names the query and the batch.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-#: Told when a repetition is refused.
+#: Appended to the error when a repetition is refused.
 DIFFER = (
     "A write that is repeated must have the rows, and the partitions, that it had when it was first tried: undo what "
     "has changed since, such as the number of partitions, the size of the cluster, or the code. With option "
     "checkRepeats=false it goes on as it is, and rows may be missing or come twice"
 )
-#: A partition that no task works on.
+#: A partition number that no task has.
 NO_TASK = 2**31 - 1
 
 
@@ -63,9 +63,9 @@ class TaskWritten(WriterCommitMessage):
     partition: int
     rows: int = 0
     chunks: int = 0
-    #: How many of the chunks the broker had already.
+    #: Chunks that the broker had already.
     repeated: int = 0
-    #: Of all rows; 0 if nothing is to be checked.
+    #: Digest of all rows; 0 if nothing is checked.
     digest: int = 0
 
 
@@ -91,7 +91,7 @@ def check(settings: SourceSettings, schema: StructType, overwrite: bool) -> None
 def write(
     settings: SourceSettings, name: Write, batches: Iterator[pa.RecordBatch], *, first: bool = False
 ) -> TaskWritten:
-    """Publish the rows of a task. If it is the ``first`` of all, nobody knows yet whether the broker is there."""
+    """Publish the rows of a task. Only the ``first`` of all tasks does not know yet whether the broker is there."""
     endpoint = FlightEndpoint(settings) if first else FlightEndpoint(settings).trusted()
     done = TaskWritten(name.writer, name.partition)
     try:
@@ -110,9 +110,9 @@ def write(
 
 
 def check_written(settings: SourceSettings, epoch: int, done: list[TaskWritten], more: Sequence[int] = ()) -> None:
-    """On the driver: the broker must have what the tasks have sent, and nothing else. ``more`` has one chunk each.
+    """On the driver: the broker must have exactly what the tasks have sent. ``more`` has one chunk each.
 
-    A write without rows may be one whose source has lost them since the first attempt, and has added nothing.
+    A write without rows adds nothing, but its source may have lost them since the first attempt.
     """
     parts = [(each.partition, each.chunks, each.digest) for each in done if each.chunks]
     if not parts or not settings.check_repeats:
@@ -150,18 +150,18 @@ def _task() -> TaskContext:
 
 
 def _reach(settings: SourceSettings) -> None:
-    """Find out on the driver, before any task runs, whether the broker is there and has the queue."""
+    """Check on the driver, before any task runs, that the broker is there and has the queue."""
     endpoint = FlightEndpoint(settings)
     try:
-        found = endpoint.ask(Queues(queue=settings.queue, right="publish"), list[str])
-        if settings.queue and not found and not settings.create_queues:
+        existing = endpoint.ask(Queues(queue=settings.queue, right="publish"), list[str])
+        if settings.queue and not existing and not settings.create_queues:
             raise no_queue(endpoint, settings, "publish", "With option createQueues=true it is made")
     finally:
         endpoint.close()
 
 
-def _tell_repeated(settings: SourceSettings, done: list[TaskWritten]) -> None:
-    """Somebody who uses a name and a number again by mistake should be able to find out why nothing comes."""
+def _log_repeated(settings: SourceSettings, done: list[TaskWritten]) -> None:
+    """Warn about a write that added nothing: the name and the epoch may have been reused by mistake."""
     if all(each.repeated == each.chunks for each in done):
         rows = sum(each.rows for each in done)
         text = "all %d rows of writer %s, epoch %d, count as written: that epoch, or a later one, was there before"
@@ -169,7 +169,7 @@ def _tell_repeated(settings: SourceSettings, done: list[TaskWritten]) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """``df.write``. Made on the driver, once for each write."""
+    """``df.write``. Created on the driver, once for each write."""
 
     def __init__(self, settings: SourceSettings, schema: StructType, overwrite: bool) -> None:
         check(settings, schema, overwrite)
@@ -180,7 +180,7 @@ class BatchWriter(DataSourceArrowWriter):
             self._begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In each task."""
+        """Runs in each task."""
         name = _name(self._settings, self.name, self._settings.epoch or 0, begun=not self._settings.writer)
         return write(self._settings, name, iterator)
 
@@ -188,7 +188,7 @@ class BatchWriter(DataSourceArrowWriter):
         """On the driver, after the last task."""
         done = _finished(messages)
         if self._settings.writer and any(each.chunks for each in done):
-            _tell_repeated(self._settings, done)
+            _log_repeated(self._settings, done)
         begun = () if self._settings.writer else (NO_TASK,)
         try:
             check_written(self._settings, self._settings.epoch or 0, done, begun)
@@ -196,14 +196,14 @@ class BatchWriter(DataSourceArrowWriter):
             self._end()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver, after a task has failed for good. What others have published stays published."""
+        """On the driver, after a task has failed for good. What other tasks have published stays published."""
         self._end()
 
     def _begin(self) -> None:
-        """Make the writer known, with a chunk of nothing that no task has.
+        """Make the writer known, with an empty chunk of a partition that no task has.
 
-        Spark may leave tasks behind: one that was slower than its copy, one on a machine that was given up for lost.
-        What they send after the end is refused, as the writer is not known any more.
+        Spark may leave tasks behind: one slower than its copy, or one on a machine believed lost. What they send after
+        the end is refused, since the writer is no longer known.
         """
         nothing = pa.record_batch({"payload": pa.array([], pa.binary()), "queue": pa.array([], pa.string())})
         endpoint = FlightEndpoint(self._settings).trusted()
@@ -214,12 +214,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _end(self) -> None:
         if self._settings.writer:
-            return  # it may be repeated, later
+            return  # it may be repeated later
         endpoint = FlightEndpoint(self._settings)
         try:
             endpoint.ask(EndWriter(writer=self.name), bool)
         except SourceError as error:
-            log.warning("the broker was not told that %s is done: %s", self.name, error)
+            log.warning("writer %s was not ended at the broker: %s", self.name, error)
         finally:
             endpoint.close()
 
@@ -232,15 +232,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In each task."""
+        """Runs in each task."""
         query, batch = _task().getLocalProperty(QUERY_ID), _task().getLocalProperty(BATCH_ID)
         if not query or not batch:
             raise SourceError("Spark does not tell this task its query and batch, so a repetition could not be noticed")
         return write(self._settings, _name(self._settings, f"query-{query}", int(batch)), iterator, first=batch == "0")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Everything is published already; the batch must not count as done if it is not what it was before."""
+        """Everything is published already; check that a repeated batch is the same as before."""
         check_written(self._settings, batchId, _finished(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Spark will run the batch again."""
+        """Do nothing: Spark will run the batch again."""

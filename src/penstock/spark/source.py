@@ -1,8 +1,7 @@
-"""The data source itself. Spark makes one for each use, on the driver, and asks it for a reader or a writer.
+"""The data source itself. Spark creates one for each use, on the driver, and requests a reader or a writer from it.
 
-Which method runs where: ``schema`` once at ``load()``; ``reader`` and ``streamReader`` whenever Spark plans, so they
-ask nobody; what they return plans on the driver (``partitions``, ``latestOffset`` …) and travels to the executors
-(``read``).
+``schema`` runs once, at ``load()``; ``reader`` and ``streamReader`` whenever Spark plans, so they make no calls. What
+they return plans on the driver (``partitions``, ``latestOffset`` …) and is sent to the executors (``read``).
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ class PenstockSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` is given."""
+        """The name for ``format``."""
         return "penstock"
 
     def schema(self) -> StructType:
-        """The columns that ``load()`` has, unless a schema was given."""
+        """The columns of ``load()`` without an explicit schema."""
         settings = options.parse(self.options, Use.READING)
         return schemas.spark_schema(_view(settings), settings.columns)
 

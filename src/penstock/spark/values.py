@@ -1,4 +1,4 @@
-"""How the text of an option is read. Each raises ValueError, with what would be right."""
+"""Parsers for the text of options. Each raises ValueError that says what is expected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
 
 
 class Secret(str):
-    """A text that is not shown."""
+    """A text that its repr hides."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ class Secret(str):
 
 
 class SecretPairs(tuple[tuple[str, str], ...]):
-    """Names and values, some of which may be secret: they are not shown."""
+    """Names and values, some of them secret: the repr hides the values."""
 
     __slots__ = ()
 
@@ -36,48 +36,48 @@ class SecretPairs(tuple[tuple[str, str], ...]):
 
 
 def text(given: str) -> str:
-    """Anything but nothing."""
+    """Any text but an empty one."""
     if not given.strip():
         raise ValueError("it is empty")
     return given.strip()
 
 
 def name(given: str) -> str:
-    """A name for a reader or a writer: what a log and a console can show as it is."""
-    found = text(given)
-    if len(found) > 200 or not found.isprintable():
+    """A name of a reader or a writer, printable in logs and consoles."""
+    value = text(given)
+    if len(value) > 200 or not value.isprintable():
         raise ValueError("a name has at most 200 characters, all of them printable")
-    return found
+    return value
 
 
 def choice(*words: str) -> Callable[[str], str]:
     """One of some words."""
 
     def read(given: str) -> str:
-        found = given.strip().lower()
-        if found not in words:
+        word = given.strip().lower()
+        if word not in words:
             raise ValueError(f"choose one of {', '.join(words)}, not {given!r}")
-        return found
+        return word
 
     return read
 
 
 def folder(given: str) -> str:
     """A folder on a disk, as an absolute path, or one in an object store, as in s3://bucket/lake."""
-    found = text(given)
-    if found.startswith("s3://"):
-        return found.rstrip("/")
-    if "://" in found.removeprefix("file://"):
+    place = text(given)
+    if place.startswith("s3://"):
+        return place.rstrip("/")
+    if "://" in place.removeprefix("file://"):
         raise ValueError(f"a folder, or one in an object store as in s3://bucket/lake, is expected, not {given!r}")
-    return str(Path(found.removeprefix("file://")).absolute())
+    return str(Path(place.removeprefix("file://")).absolute())
 
 
 def table(given: str) -> str:
     """The name of a table."""
-    found = text(given)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]*", found):
+    value = text(given)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]*", value):
         raise ValueError(f"a table's name has letters, digits and _, not {given!r}")
-    return found
+    return value
 
 
 def boolean(given: str) -> bool:
@@ -86,22 +86,22 @@ def boolean(given: str) -> bool:
 
 
 def positive(given: str) -> int:
-    """A whole number from 1 on."""
-    found = not_negative(given)
-    if not found:
+    """A whole number of at least 1."""
+    number = not_negative(given)
+    if not number:
         raise ValueError("it must be at least 1")
-    return found
+    return number
 
 
 def not_negative(given: str) -> int:
-    """A whole number from 0 on."""
+    """A whole number of at least 0."""
     if not re.fullmatch(r"\d{1,18}", given.strip(), re.ASCII):
         raise ValueError(f"a whole number is expected, not {given!r}")
     return int(given)
 
 
 def position(given: str) -> int | str:
-    """A position: earliest, latest, or a number from 1 on."""
+    """A position: earliest, latest, or a number of at least 1."""
     word = given.strip().lower()
     if word in ("earliest", "latest"):
         return word
@@ -111,17 +111,17 @@ def position(given: str) -> int | str:
 
 
 def timestamp(given: str) -> int:
-    """Microseconds since 1970, of ISO 8601 (UTC if it does not say otherwise) or of milliseconds since 1970."""
+    """Microseconds since 1970, from ISO 8601 (UTC by default) or from milliseconds since 1970."""
     word = given.strip()
     if re.fullmatch(r"\d{1,15}", word, re.ASCII) and len(word) != 8:
         return int(word) * 1_000
     try:
-        found = datetime.fromisoformat(word)
+        moment = datetime.fromisoformat(word)
     except ValueError:
         raise ValueError(
             f"a time is as in 2026-01-31T12:00:00Z (ISO 8601), or milliseconds since 1970, not {given!r}"
         ) from None
-    return microseconds(found)
+    return microseconds(moment)
 
 
 def microseconds(moment: datetime) -> int:
@@ -131,20 +131,20 @@ def microseconds(moment: datetime) -> int:
 
 
 def duration(given: str) -> int:
-    """Microseconds, of a number with a unit."""
+    """Microseconds, from a number with a unit."""
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*([a-z]+)", given.strip().lower(), re.ASCII)
     unit = match[2] if match else ""
     unit = unit if unit in _UNITS else _LONG_UNITS.get(unit.removesuffix("s"), "")
     if match is None or not unit:
         raise ValueError(f"a duration is a number with ms, s, m, h or d, as in 30s or 24h, not {given!r}")
-    found = round(float(match[1]) * _UNITS[unit])
-    if not 0 < found < 2**62:
+    duration = round(float(match[1]) * _UNITS[unit])
+    if not 0 < duration < 2**62:
         raise ValueError(f"a duration must be longer than nothing and shorter than forever, not {given!r}")
-    return found
+    return duration
 
 
 def size(given: str) -> int:
-    """Bytes, of a number that may have a unit, as Spark reads it: 64m is 64 MiB."""
+    """Bytes, from a number with an optional unit as in Spark: 64m is 64 MiB."""
     match = re.fullmatch(r"(\d{1,15})\s*([kmgt]?)(i?b)?", given.strip().lower(), re.ASCII)
     if match is None or not int(match[1]):
         raise ValueError(f"a size is a number of bytes, or one with k, m or g, as in 64m, not {given!r}")
@@ -152,36 +152,36 @@ def size(given: str) -> int:
 
 
 def pairs(given: str) -> SecretPairs:
-    """Names with values, as in ``name=value,name=value``. The text is not repeated: it may have a secret in it."""
-    found = [each.strip().partition("=") for each in given.split(",")]
-    if not all(name and sign and value for name, sign, value in found):
+    """Pairs, as in ``name=value,name=value``. Errors do not repeat the text: it may contain a secret."""
+    parts = [each.strip().partition("=") for each in given.split(",")]
+    if not all(name and sign and value for name, sign, value in parts):
         raise ValueError("names with values and commas between them are expected, as in region=eu-central-1,key=…")
-    return SecretPairs((name.strip(), value.strip()) for name, _, value in found)
+    return SecretPairs((name.strip(), value.strip()) for name, _, value in parts)
 
 
 def names(given: str) -> tuple[str, ...]:
-    """Names with commas between them."""
-    found = tuple(each.strip() for each in given.split(","))
-    if "" in found:
+    """Comma-separated names."""
+    values = tuple(each.strip() for each in given.split(","))
+    if "" in values:
         raise ValueError(f"names with commas between them are expected, not {given!r}")
-    doubled = {each for each in found if found.count(each) > 1}
+    doubled = {each for each in values if values.count(each) > 1}
     if doubled:
         raise ValueError(f"{', '.join(sorted(doubled))} is there twice")
-    return found
+    return values
 
 
 def queue(given: str) -> str:
-    """namespace/queue; a name alone is in the namespace ``default``, where PHPMQ's queues are as well."""
-    namespace, slash, found = text(given).partition("/")
+    """namespace/queue; a name alone is in the namespace ``default``, where PHPMQ's queues are too."""
+    namespace, slash, name = text(given).partition("/")
     if not slash:
-        namespace, found = DEFAULT_NAMESPACE, namespace
-    if not namespace or not found:
+        namespace, name = DEFAULT_NAMESPACE, namespace
+    if not namespace or not name:
         raise ValueError(f"a queue is named namespace/queue, as in default/jobs, not {given!r}")
-    return f"{namespace}/{found}"
+    return f"{namespace}/{name}"
 
 
 def pattern(given: str) -> str:
-    """A pattern of namespace and queue. Both parts must be there, as one alone could be meant either way."""
+    """A pattern of namespace and queue. Both parts are required, since one alone would be ambiguous."""
     namespaces, _, queues = text(given).partition("/")
     if not namespaces or not queues:
         raise ValueError(f"a pattern has two parts, namespace/queue, as in default/orders-* or */*, not {given!r}")
@@ -189,13 +189,13 @@ def pattern(given: str) -> str:
 
 
 def endpoint(given: str) -> str:
-    """The address of a Flight endpoint, or those of several brokers of which one serves, with commas between them."""
-    found = [_endpoint(each) for each in given.split(",")]
-    if len(set(found)) < len(found):
+    """The address of a Flight endpoint, or comma-separated addresses of brokers of which one serves."""
+    endpoints = [_endpoint(each) for each in given.split(",")]
+    if len(set(endpoints)) < len(endpoints):
         raise ValueError("one of the endpoints stands there twice")
-    if len({each.partition("://")[0] == "grpc+tls" for each in found}) > 1:
+    if len({each.partition("://")[0] == "grpc+tls" for each in endpoints}) > 1:
         raise ValueError("either all endpoints have TLS (grpc+tls://) or none: a token must not go to one without")
-    return ",".join(found)
+    return ",".join(endpoints)
 
 
 def _endpoint(given: str) -> str:
@@ -210,26 +210,26 @@ def _endpoint(given: str) -> str:
     return f"{split.scheme}://{host}:{port}"
 
 
-#: The text that was given is not repeated: somebody may have put a password into it.
+#: The error does not repeat the text, which may contain a password.
 _NO_ENDPOINT = (
     "an endpoint is as in grpc://broker:8815 or, with TLS, grpc+tls://broker:8815; several have commas between them"
 )
 
 
 def file(given: str) -> str:
-    """The content of a PEM file, or the PEM text itself. Files are read on the driver, so executors need none."""
+    """The content of a PEM file, or the PEM text itself. Read on the driver, so that executors need no file."""
     if "-----BEGIN" in given:
         return given
     try:
-        found = Path(given).read_text(encoding="ascii")
+        content = Path(given).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no PEM"
         raise ValueError(f"the file {given!r} can't be read on the driver: {reason}") from None
-    if "-----BEGIN" not in found:
+    if "-----BEGIN" not in content:
         raise ValueError(f"the file {given!r} is no PEM")
-    return found
+    return content
 
 
 def secret_file(given: str) -> Secret:
-    """Like ``file``, and not shown."""
+    """Like ``file``, but its repr hides it."""
     return Secret(file(given))

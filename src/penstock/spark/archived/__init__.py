@@ -1,1 +1,1 @@
-"""Reading an archive in place of the journal: which files it has, their rows by position, and where the two meet."""
+"""Reading an archive before the journal: its files, their rows by position, and where the archive and journal meet."""

@@ -1,4 +1,4 @@
-"""What an archive consists of, as a reader of positions sees it."""
+"""The contents of an archive for a reader of positions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NAMES = ("namespace", "queue")
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """What is in an archive, from position ``start`` to before ``stop``, of one journal and of some of its queues."""
+    """An archive of one journal and some of its queues, from position ``start`` up to ``stop`` (exclusive)."""
 
-    #: As the option names it, for people.
+    #: As in the option, for people.
     place: str
     identity: str
     of: Pick
@@ -32,54 +32,54 @@ class Archive(msgspec.Struct, frozen=True):
         return tuple(file for file in self.files if has(file, start, stop) and may_have(file, pick))
 
     def covers(self, pick: Pick) -> bool:
-        """Whether all queues that are meant are archived. False where that can't be told from the patterns."""
+        """Whether all selected queues are archived. False if the patterns do not tell."""
         have, want = (_pattern(each).partition("/") for each in (self.of, pick))
         return all(_within(one, other) for one, other in zip(want[::2], have[::2], strict=True))
 
 
 def has(file: TableFile, start: int, stop: int) -> bool:
-    """Whether some positions of a range may be in a file."""
+    """Whether a file may have positions of a range."""
     return file.first < stop and start <= file.last
 
 
 def may_have(file: TableFile, pick: Pick) -> bool:
-    """Whether some rows of a file may be of these queues. Raises SourceError if folders have too little of a name."""
+    """Whether a file may have rows of these queues. Raises SourceError if its folder names are cut too short."""
     named = [file.partition.get(name) for name in NAMES]
     if None in named:
         return True
     if pick.pattern and not pick.queue:
-        for part, found in zip(pick.pattern.split("/", 1), named, strict=True):
-            if part != "*" and _cut(str(found)) and str(found).startswith(beginning(part)[:KEPT]):
-                raise _too_little(str(found))
+        for part, stored in zip(pick.pattern.split("/", 1), named, strict=True):
+            if part != "*" and _cut(str(stored)) and str(stored).startswith(beginning(part)[:KEPT]):
+                raise _too_little(str(stored))
     return wanted(pick, *map(str, named))
 
 
-def _cut(found: str) -> bool:
-    return re.fullmatch(CUT, found) is not None
+def _cut(stored: str) -> bool:
+    return re.fullmatch(CUT, stored) is not None
 
 
-def _too_little(found: str) -> SourceError:
+def _too_little(stored: str) -> SourceError:
     return SourceError(
-        f"option archive: it has only a part of the name {found!r}. Name the queue with option queue, "
+        f"option archive: it has only a part of the name {stored!r}. Name the queue with option queue, "
         "or archive into a table of another kind: Delta and Iceberg have names in full"
     )
 
 
 def wanted(pick: Pick, namespace: str, queue: str) -> bool:
-    """Whether a queue is one of those that are meant. Names may be cut, as folders have them."""
+    """Whether a queue is selected. The names may be cut, as in folders."""
     if pick.queue:
         given = zip(NAMES, pick.queue.split("/", 1), (namespace, queue), strict=True)
-        return all(found in (name, short(column, name)) for column, name, found in given)
+        return all(stored in (name, short(column, name)) for column, name, stored in given)
     return fits_queue(pick.pattern or "*/*", namespace, queue)
 
 
-def full_name(column: str, found: str, pick: Pick) -> str:
-    """The name of a namespace or queue of which a folder may have only a part. Raises SourceError."""
+def full_name(column: str, stored: str, pick: Pick) -> str:
+    """The full name for a folder's possibly cut name of a namespace or queue. Raises SourceError."""
     if pick.queue:
         return pick.queue.split("/", 1)[NAMES.index(column)]
-    if _cut(found):
-        raise _too_little(found)
-    return found
+    if _cut(stored):
+        raise _too_little(stored)
+    return stored
 
 
 def _pattern(pick: Pick) -> str:

@@ -1,8 +1,7 @@
-"""Archive and journal as one history: what is before the journal's beginning comes from the archive.
+"""Archive and journal as one history: positions before the journal's beginning come from the archive.
 
-Positions are the same in both, so where one ends and the other goes on needs no agreement. Whenever a range begins
-before the journal does, all that the archive has of it is taken from there: the journal's beginning may move on while
-the range is read.
+Positions are the same in both, so they can meet anywhere. A range that begins before the journal is taken from the
+archive as far as that goes, since the journal's beginning may move on while the range is read.
 """
 
 from __future__ import annotations
@@ -23,42 +22,42 @@ from penstock.spark.pipelines.lake.tables import TableFile
 
 T = TypeVar("T")
 
-#: Seconds that a batch which the archive is about to get is waited for. The journal may have let go of it already.
+#: Seconds to wait for a batch that the archive is about to get. The journal may have dropped it already.
 GAP_SECONDS = 15.0
 GAP_PAUSE = 0.5
-#: How often a listing is made anew because files of it are gone: compaction replaces them now and then.
+#: How often to list the files again if some are gone: compaction replaces them now and then.
 ATTEMPTS = 10
 
 
 class ArchivedHistory:
-    """The archive that the options name, beside the journal that the broker has."""
+    """The archive of the options, in front of the broker's journal."""
 
     def __init__(self, settings: SourceSettings, pick: Pick) -> None:
         self._settings = settings
         self._pick = pick
         self._archive: Archive | None = None
         self._rows: ArchiveRows | None = None
-        #: Rows of row groups that are of the queues that are meant.
+        #: Selected rows of each row group.
         self._counted: dict[tuple[str, int], int] = {}
 
     def earliest(self, status: Range) -> int:
-        """The first position there is, in one or the other."""
+        """The first position in either."""
         return min(self._known(status).start, status.earliest)
 
     def locate(self, status: Range, at: int) -> int:
-        """The position of the first message at or after a time, before the journal begins; else where it begins."""
+        """The position of the first message at or after a time, but at most the journal's beginning."""
 
         def find(archive: Archive, rows: ArchiveRows) -> int | None:
             files = archive.between(archive.start, status.earliest, self._pick)
             return measures.locate(rows, files, min(status.earliest, archive.stop), self._pick, at)
 
-        found = self._with_files(status, find)
-        return status.earliest if found is None else found
+        position = self._with_files(status, find)
+        return status.earliest if position is None else position
 
     def reach(self, status: Range, start: int, stop: int) -> int:
-        """Up to where a range that begins before the journal is taken from the archive: to ``start`` if not at all.
+        """The end of the part of a range that comes from the archive: ``start`` if none of it does.
 
-        Raises DataLoss for positions that are in neither, unless that is accepted.
+        Raises DataLoss for positions that are in neither, unless the options accept that.
         """
         archive = self._meeting(status, start, stop)
         return max(start, min(stop, archive.stop))
@@ -73,7 +72,7 @@ class ArchivedHistory:
         return self._with_files(status, count)
 
     def cuts(self, status: Range, start: int, stop: int, size: int) -> list[int]:
-        """Where a range of the archive is cut into parts."""
+        """Where to cut a range of the archive into parts."""
 
         def cut(archive: Archive, rows: ArchiveRows) -> list[int]:
             groups = rows.groups(archive.between(start, stop, self._pick), start, stop)
@@ -82,14 +81,14 @@ class ArchivedHistory:
         return self._with_files(status, cut)
 
     def behind(self, status: Range, start: int) -> Lag:
-        """What of the archive lies at or after a position, and before the journal begins."""
+        """The lag at or after a position within the archive, up to the journal's beginning."""
 
         def count(archive: Archive, rows: ArchiveRows) -> Lag:
             span = (start, min(status.earliest, archive.stop))
             groups = rows.groups(archive.between(*span, self._pick), *span)
-            found = measures.behind(rows, groups, span, self._pick, self._counted)
-            at = measures.oldest(rows, groups, span, self._pick) if found else None
-            return Lag(rows=found, seconds=0.0 if at is None else max(time.time() - at / 1e6, 0.0))
+            count = measures.behind(rows, groups, span, self._pick, self._counted)
+            at = measures.oldest(rows, groups, span, self._pick) if count else None
+            return Lag(rows=count, seconds=0.0 if at is None else max(time.time() - at / 1e6, 0.0))
 
         return self._with_files(status, count)
 
@@ -97,10 +96,10 @@ class ArchivedHistory:
         """The files that have rows of a range."""
         return self._known(status).between(start, stop, self._pick)
 
-    # How it is done
+    # Implementation
 
     def _known(self, status: Range) -> Archive:
-        """What the archive has, as it was when it was last looked at."""
+        """The archive as of its last listing."""
         if self._archive is None:
             self._archive = check(list_archive(self._settings), status.identity, self._pick)
         return self._archive
@@ -113,7 +112,7 @@ class ArchivedHistory:
         return self._known(status)
 
     def _with_files(self, status: Range, ask: Callable[[Archive, ArchiveRows], T]) -> T:
-        """Ask something of the files; once more if some of them were replaced meanwhile."""
+        """Call ``ask`` with the files, and again with a new listing if some of them were replaced meanwhile."""
         if self._rows is None:
             self._rows = ArchiveRows(store_of(self._settings))
         for _ in range(ATTEMPTS):
@@ -125,7 +124,7 @@ class ArchivedHistory:
         raise DataLoss(f"a file of the archive {self._known(status).place} is missing: {problem}")
 
     def _meeting(self, status: Range, start: int, stop: int) -> Archive:
-        """The archive, with all that lies between ``start`` and the journal's beginning, or ``stop``."""
+        """The archive, once it has everything between ``start`` and the journal's beginning, or ``stop``."""
         deadline = time.monotonic() + min(GAP_SECONDS, self._settings.patience / 1e6)
         archive = self._known(status)
         while missing(archive, status, start, stop):
@@ -164,7 +163,7 @@ def missing(archive: Archive, status: Range, start: int, stop: int) -> list[tupl
 
 
 def gap(archive: Archive, status: Range, low: int, high: int) -> str:
-    """What is said of such positions."""
+    """The error text for such positions."""
     has = f"has positions {archive.start} to {archive.stop - 1}" if archive.stop > archive.start else "has none yet"
     return (
         f"positions {low} to {high - 1} are lost: the archive {archive.place} {has}, "

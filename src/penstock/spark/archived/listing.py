@@ -1,4 +1,4 @@
-"""Which files an archive has, and of what: from the tables themselves, and what the pipeline says that they cover."""
+"""The files of an archive: from its table, and from the coverage that the pipeline records."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from penstock.spark.pipelines.lake.tables import (
 
 
 def store_of(settings: SourceSettings) -> Store:
-    """Where the archive is."""
+    """The store of the archive."""
     return Store(settings.archive, S3Options(**dict(settings.archive_store)))
 
 
 def list_archive(settings: SourceSettings) -> Archive:
-    """What the archive has by now. Raises BadOption if there is none, and StoreFailed if it can't be read."""
+    """The archive's current contents. Raises BadOption if there is none, and StoreFailed if it can't be read."""
     store, name = store_of(settings), settings.archive_table
     place = f"{settings.archive} (table {name})"
     try:
-        # In this order: what is covered is in the files that are listed after it.
+        # In this order: the files listed afterwards contain everything covered.
         covered = read_coverage(store, name)
         if covered is None:
             raise LakeError(f"there is no table {name} that says what it covers: run `penstock pipeline archive` first")

@@ -1,7 +1,7 @@
-"""How far a reader of an archive may go, into which parts a range of it falls, and where a time is: on the driver.
+"""Limits, parts and times in an archive, computed on the driver.
 
-The same questions that ``flight.plans`` answers about the journal. Only ``max_bytes`` has payloads read here: their
-sizes are told by nothing else.
+The counterpart of ``flight.plans`` for archives. Only ``max_bytes`` makes it read payloads, since their sizes are
+recorded nowhere else.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.archived.rows import ArchiveRows, RowGroup
 from penstock.spark.pipelines.lake.tables import TableFile
 
-#: Bytes of positions and sizes that are put in order at a time.
+#: Bytes of positions and sizes that are sorted at a time.
 ENOUGH = 64 * 2**10
 
 
 def cuts(groups: Sequence[RowGroup], start: int, stop: int, partitions: int, size: int) -> list[int]:
-    """Positions at which a range is cut into parts of about the same size, at least so many if it can be.
+    """Positions at which to cut a range into parts of about the same size, at least ``partitions`` if possible.
 
-    ``size`` is that of a part in bytes, when they are not compressed.
-
+    ``size`` is that of a part in uncompressed bytes.
     ``groups`` are those that may have rows of the range.
     """
     edges = np.unique([start, stop, *(each for group in groups for each in (group.low, group.stop))])
@@ -39,14 +38,14 @@ def cuts(groups: Sequence[RowGroup], start: int, stop: int, partitions: int, siz
     before = np.concatenate(([0.0], np.cumsum(np.cumsum(weight)[:-1] * np.diff(edges))))
     wanted = max(partitions, math.ceil(float(before[-1]) / size))
     shares = np.arange(1, wanted) / wanted * float(before[-1])
-    found = np.unique(np.rint(np.interp(shares, before, edges)).astype(np.int64))
-    return [cut for cut in found.tolist() if start < cut < stop]
+    inner = np.unique(np.rint(np.interp(shares, before, edges)).astype(np.int64))
+    return [cut for cut in inner.tolist() if start < cut < stop]
 
 
 def advance(
     rows: ArchiveRows, groups: Sequence[RowGroup], span: tuple[int, int], pick: Pick, max_rows: int, max_bytes: int
 ) -> Advanced:
-    """The end of the longest range within the limits (0: none): at least one row, if there is any."""
+    """The end of the longest range within the limits (0: none), with at least one row if there is any."""
     most_rows, most_bytes = max_rows or 2**63, max_bytes or 2**63
     names = ["position", "payload"] if max_bytes else ["position"]
     schema = pa.schema([MESSAGES.field(name) for name in names])
@@ -58,7 +57,7 @@ def advance(
         ends = size + np.cumsum(sizes)
         fitting = min(int(np.searchsorted(ends, most_bytes, "right")), most_rows - count)
         if count + fitting == 0:
-            fitting = 1  # it must go on, however large the message is
+            fitting = 1  # make progress, however large the message is
         if fitting < len(positions):
             last = int(ends[fitting - 1]) if fitting else size
             return Advanced(stop=int(positions[fitting]), rows=count + fitting, bytes=last)
@@ -71,7 +70,7 @@ def _as_it_is(table: pa.Table) -> pa.Table:
 
 
 def _measured(table: pa.Table) -> pa.Table:
-    """Payloads as their sizes."""
+    """Replace payloads by their sizes."""
     sizes = pc.fill_null(pc.binary_length(table.column("payload")), 0).cast(pa.int64())
     return table.set_column(table.schema.get_field_index("payload"), "payload", sizes)
 
@@ -86,15 +85,15 @@ def locate(rows: ArchiveRows, files: Iterable[TableFile], stop: int, pick: Pick,
             break
         if group.newest is None or group.newest >= at:
             table = rows.load(group, (0, stop if best is None else best), pick, schema)
-            found = pc.min(table.filter(pc.greater_equal(table.column("published_at"), moment)).column("position"))
-            best = found.as_py() if found.is_valid else best
+            first = pc.min(table.filter(pc.greater_equal(table.column("published_at"), moment)).column("position"))
+            best = first.as_py() if first.is_valid else best
     return best
 
 
 def behind(
     rows: ArchiveRows, groups: Sequence[RowGroup], span: tuple[int, int], pick: Pick, known: dict[tuple[str, int], int]
 ) -> int:
-    """How many rows a range has. ``known`` remembers those of whole row groups."""
+    """The number of rows of a range. ``known`` caches the counts of whole row groups."""
     schema = pa.schema([MESSAGES.field("position")])
     count = 0
     for group in groups:
@@ -105,10 +104,10 @@ def behind(
         elif whole and key in known:
             count += known[key]
         else:
-            found = rows.load(group, span, pick, schema).num_rows
-            count += found
+            loaded = rows.load(group, span, pick, schema).num_rows
+            count += loaded
             if whole:
-                known[key] = found
+                known[key] = loaded
     return count
 
 

@@ -1,7 +1,7 @@
-"""What executors do where there is an archive: the rows of a part, from it as far as it goes, then from the broker.
+"""The rows of a part on executors, first from the archive, then from the broker.
 
-The driver says which files have them. If these were replaced meanwhile, or if the journal has let go of what it had
-when the part was planned, the archive is looked at again, and reading goes on behind the last row that was handed over.
+The driver lists the files. If these were replaced meanwhile, or if the journal has dropped what it had when the part
+was planned, the archive is listed again, and reading resumes after the last row handed over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FromBroker = Callable[[Read], Iterator[pa.RecordBatch]]
 
 
 class ArchivedPart:
-    """The rows of one part. ``files`` have what lies before ``until``."""
+    """The rows of one part. ``files`` have those before ``until``."""
 
     def __init__(self, settings: SourceSettings, read: Read, files: tuple[TableFile, ...], until: int) -> None:
         self._settings = settings
@@ -44,7 +44,7 @@ class ArchivedPart:
         self._since = time.monotonic()
 
     def batches(self, from_broker: FromBroker) -> Iterator[pa.RecordBatch]:
-        """The rows, each once, in the order of their positions. All have the column ``position``."""
+        """The rows, each once, in the order of their positions. All batches have the column ``position``."""
         problem: Exception | None = None
         while self._read.start < self._read.stop:
             try:
@@ -86,7 +86,7 @@ class ArchivedPart:
         self._failures, self._since = 0, time.monotonic()
 
     def _look_again(self, error: Exception) -> None:
-        """What the archive has by now. Raises what it was if that is no help."""
+        """List the archive again. Raises ``error`` if that does not help."""
         read = self._read
         archive = check(list_archive(self._settings), read.identity, self._pick)
         if archive.start <= read.start < archive.stop:
@@ -99,7 +99,7 @@ class ArchivedPart:
             raise error
 
     def _wait(self, error: Exception) -> None:
-        """A file that is gone was replaced, most likely; any other failure of the store may pass."""
+        """Wait before the next attempt. A missing file was probably replaced; other failures of the store may pass."""
         self._failures += 1
         if isinstance(error, FileNotFoundError):
             if self._failures > ATTEMPTS:

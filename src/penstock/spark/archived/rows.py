@@ -1,8 +1,8 @@
-"""Rows of an archive in the order of their positions, as the journal would give them.
+"""Rows of an archive in the order of their positions, as the journal would return them.
 
-Files are of one queue and one batch, or of what compaction has made of them, so their positions overlap, and nothing
-says that they are in order within one. Row groups are read by the lowest position that they have; what lies below the
-lowest position of the next one is complete, and handed over.
+Files are of one queue and one batch, or merged by compaction, so their positions overlap and may be unordered within a
+file. Row groups are read by their lowest position; everything below the lowest position of the next group is complete
+and is handed over.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from penstock.spark.pipelines.lake.store import Store
 from penstock.spark.pipelines.lake.tables import TableFile
 from penstock.spark.values import microseconds
 
-#: Bytes that are read before rows are put in order and handed over.
+#: Bytes to read before rows are sorted and handed over.
 ENOUGH = 16 * 2**20
 
 
 class RowGroup(NamedTuple):
-    """A row group of a file: its positions from ``low`` to before ``stop``, and its bytes when not compressed."""
+    """A row group of a file: positions from ``low`` up to ``stop`` (exclusive), and its uncompressed bytes."""
 
     file: TableFile
     number: int
@@ -35,11 +35,11 @@ class RowGroup(NamedTuple):
     stop: int
     rows: int
     size: int
-    #: When the newest of its messages was published, in microseconds since 1970; None: its statistics don't tell.
+    #: When its newest message was published, in microseconds since 1970; None if the statistics do not tell.
     newest: int | None
 
 
-#: Makes the rows of a row group smaller before they are kept.
+#: Reduces the rows of a row group before they are kept.
 Shrink = Callable[[pa.Table], pa.Table]
 
 
@@ -47,15 +47,15 @@ class ArchiveRows:
     """Reads the files of an archive."""
 
     def __init__(self, store: Store, *, whole_names: bool = True) -> None:
-        """Without ``whole_names``, names are given as folders have them, also where that is a part of them alone."""
+        """Without ``whole_names``, names are returned as in folders, even if they are cut."""
         self._store = store
         self._whole_names = whole_names
         self._known: dict[str, list[RowGroup]] = {}
 
     def groups(self, files: Iterable[TableFile], start: int, stop: int) -> list[RowGroup]:
-        """The row groups that may have rows of a range, by their lowest position. Footers are read once."""
-        found = [group for file in files for group in self._groups(file) if group.low < stop and start < group.stop]
-        return sorted(found, key=lambda group: (group.low, group.stop))
+        """The row groups that may have rows of a range, by their lowest position. Footers are cached."""
+        groups = [group for file in files for group in self._groups(file) if group.low < stop and start < group.stop]
+        return sorted(groups, key=lambda group: (group.low, group.stop))
 
     def schema(self, file: TableFile) -> pa.Schema:
         """The columns of a file."""
@@ -63,7 +63,7 @@ class ArchiveRows:
             return pq.ParquetFile(source, coerce_int96_timestamp_unit="us").schema_arrow.remove_metadata()
 
     def forget(self) -> None:
-        """The files are others now."""
+        """Drop the cached footers: the files have been replaced."""
         self._known.clear()
 
     def read(
@@ -78,7 +78,7 @@ class ArchiveRows:
     ) -> Iterator[pa.Table]:
         """Rows of a range, by position. ``schema`` must have ``position``; columns that a file lacks are null.
 
-        They come in tables of ``enough`` bytes, as far as what lies before them is known.
+        They come in tables of about ``enough`` bytes, once everything before them is known.
         """
         held: list[pa.Table] = []
         size, limit = 0, enough
@@ -103,7 +103,7 @@ class ArchiveRows:
         return known
 
     def load(self, group: RowGroup, span: tuple[int, int], pick: Pick, schema: pa.Schema) -> pa.Table:
-        """Rows of one row group, as they lie in it."""
+        """Rows of one row group, in stored order."""
         picked = bool(pick.queue or pick.pattern)
         whole = dict.fromkeys([*schema.names, *(NAMES if picked else ())])
         with self._open(group.file) as source:
@@ -119,14 +119,14 @@ class ArchiveRows:
         return self._store.filesystem.open_input_file(self._store.full(self._store.relative(file.path)))
 
 
-def _row_groups(file: TableFile, found: pq.FileMetaData) -> Iterator[RowGroup]:
+def _row_groups(file: TableFile, footer: pq.FileMetaData) -> Iterator[RowGroup]:
     names = (
-        [found.row_group(0).column(at).path_in_schema for at in range(found.num_columns)]
-        if found.num_row_groups
+        [footer.row_group(0).column(at).path_in_schema for at in range(footer.num_columns)]
+        if footer.num_row_groups
         else []
     )
-    for number in range(found.num_row_groups):
-        group = found.row_group(number)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
         seen, times = (group.column(names.index(name)).statistics for name in ("position", "published_at"))
         low, stop = (seen.min, seen.max + 1) if seen is not None and seen.has_min_max else (file.first, file.last + 1)
         newest = times.max if times is not None and times.has_min_max else None
@@ -135,7 +135,7 @@ def _row_groups(file: TableFile, found: pq.FileMetaData) -> Iterator[RowGroup]:
 
 
 def _needs_names(file: TableFile, have: Sequence[str]) -> bool:
-    """Whether each row has to be looked at for its queue."""
+    """Whether each row's queue has to be checked."""
     return set(NAMES) <= set(have) and not set(NAMES) <= set(file.partition)
 
 
@@ -151,8 +151,8 @@ def _filtered(table: pa.Table, span: tuple[int, int], by_name: bool, pick: Pick)
 
 def _column(table: pa.Table, field: pa.Field, file: TableFile, pick: Pick | None) -> pa.ChunkedArray:
     if field.name in table.column_names:
-        found = table.column(field.name)
-        return found if found.type == field.type else found.cast(field.type)
+        values = table.column(field.name)
+        return values if values.type == field.type else values.cast(field.type)
     value = file.partition.get(field.name)
     if value is not None and pick is not None and field.name in NAMES:
         value = full_name(field.name, value, pick)
