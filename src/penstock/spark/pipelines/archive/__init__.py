@@ -1,1 +1,1 @@
-"""``archive``: what was published becomes tables, each message once. See docs/pipelines.md."""
+"""``archive``: published messages become tables, each message once. See docs/pipelines.md."""

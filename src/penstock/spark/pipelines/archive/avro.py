@@ -1,12 +1,12 @@
-"""Avro values: a schema (JSON) to a reader and an Arrow type. Pure: no Spark.
+"""Avro values: a schema (JSON) becomes a reader and an Arrow type. Pure: no Spark.
 
-A payload is one value, bare or in *single-object encoding*: with a mark of two bytes and the fingerprint of the schema
-before it. A bare value may begin with the same two bytes, so they count only together with the fingerprint. Files with
-many values are no messages, and are not read.
+A payload is one value, bare or in *single-object encoding*: preceded by a two-byte mark and the schema's fingerprint. A
+bare value may begin with the same two bytes, so they count only together with the fingerprint. Files of many values are
+not messages, and are not read.
 
-Schemas, their names and fingerprints are fastavro's. Values are read here, strictly: fastavro takes branch -1 of a
-union for its last one and a boolean of 5 for true, rounds decimals that are too long, and makes an array of as many
-nulls as six bytes ask for.
+fastavro parses schemas, names and fingerprints. Values are read here, strictly: fastavro takes branch -1 of a union for
+its last one and a boolean of 5 for true, rounds decimals that are too long, and expands six bytes into an array of
+billions of nulls.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from penstock.spark.pipelines.archive.conversion import Misfit
 _MARK = b"\xc3\x01"
 _MARK_SIZE = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Readers of tables give up at some depth.
+#: Readers of tables limit the depth too.
 _TOO_DEEP = 64
-#: Characters of a schema, and columns that it may mean: records that are named again and again multiply.
+#: Characters of a schema, and columns that it may describe: nested records that are named repeatedly multiply.
 SCHEMA_CHARACTERS = 2**20
 MOST_COLUMNS = 10_000
-#: What a column of decimals holds.
+#: Digits of Arrow's decimal column.
 _MOST_DIGITS = 38
 
 
 class Cursor:
-    """A payload, and how far it was read."""
+    """A payload and the position of its next unread byte."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
-        #: Of all arrays and maps so far. Items may take no bytes, so arrays within arrays could be without end.
+        #: Items of all arrays and maps so far. Items may take no bytes, so nested arrays could be endless.
         self.items = 0
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
+        """The next ``size`` bytes."""
         if size < 0 or self.at + size > len(self.data):
             raise Misfit(f"the Avro value ends too early, at byte {len(self.data)}")
-        found = self.data[self.at : self.at + size]
+        data = self.data[self.at : self.at + size]
         self.at += size
-        return found
+        return data
 
     def number(self) -> int:
-        """A number of variable length, zig-zag coded."""
-        shift = found = 0
+        """A zig-zag coded number of variable length."""
+        shift = bits = 0
         while True:
             byte = self.take(1)[0]
-            found |= (byte & 0x7F) << shift
+            bits |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return (found >> 1) ^ -(found & 1)
+                return (bits >> 1) ^ -(bits & 1)
             shift += 7
             if shift > 63:
                 raise Misfit(f"a number of the Avro value is too long, at byte {self.at}")
@@ -75,16 +75,16 @@ Read = Callable[[Cursor], Any]
 
 
 class Avro(NamedTuple):
-    """What a schema, or a part of one, means."""
+    """A schema, or a part of one: its type and reader."""
 
     type: pa.DataType
     read: Read
-    #: This one and all within it. A type that is named twice counts twice, as it is two columns.
+    #: Columns of this type and all within it. A type that is named twice counts twice.
     columns: int = 1
 
 
 class Schema(NamedTuple):
-    """A whole schema: what it means, and its fingerprint."""
+    """A whole schema with its fingerprint."""
 
     type: pa.DataType
     read: Read
@@ -92,7 +92,7 @@ class Schema(NamedTuple):
 
 
 def parse(text: str) -> Schema:
-    """Read a schema. Raises ``ValueError`` if it is none, or none for a table."""
+    """Parse a schema. Raises ``ValueError`` if it is invalid or does not describe a table."""
     if len(text) > SCHEMA_CHARACTERS:
         raise ValueError(f"the Avro schema has {len(text)} characters: at most {SCHEMA_CHARACTERS}")
     try:
@@ -104,8 +104,8 @@ def parse(text: str) -> Schema:
     try:
         known = parse_schema(schema)
         mark = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
-        found = Parser().parse(known, 0)
-        return Schema(found.type, found.read, bytes.fromhex(mark))
+        avro = Parser().parse(known, 0)
+        return Schema(avro.type, avro.read, bytes.fromhex(mark))
     except UnknownType as error:
         raise ValueError(f"{json.dumps(error.name)[:80]} is no Avro type that can be read") from None
     except KeyError as error:
@@ -119,32 +119,32 @@ def parse(text: str) -> Schema:
 
 
 def decode(schema: Schema, payload: bytes) -> Any:
-    """One value. Raises ``Misfit``."""
+    """Decode one value. Raises ``Misfit``."""
     if not payload.startswith(_MARK):
         return _whole(schema.read, payload, 0)
-    told = payload[len(_MARK) : _MARK_SIZE]
-    if told == schema.fingerprint:
+    fingerprint = payload[len(_MARK) : _MARK_SIZE]
+    if fingerprint == schema.fingerprint:
         return _whole(schema.read, payload, _MARK_SIZE)
     try:
         return _whole(schema.read, payload, 0)
     except Misfit as misfit:
         if len(payload) < _MARK_SIZE:
             raise
-        text = f"its fingerprint is {told.hex()}, that of the schema {schema.fingerprint.hex()}"
+        text = f"its fingerprint is {fingerprint.hex()}, that of the schema {schema.fingerprint.hex()}"
         raise Misfit(f"the Avro value was written with another schema: {text}") from misfit
 
 
 def _whole(read: Read, payload: bytes, start: int) -> Any:
     cursor = Cursor(payload)
     cursor.at = start
-    found = read(cursor)
+    value = read(cursor)
     if cursor.at != len(payload):
         raise Misfit(f"{len(payload) - cursor.at} byte(s) are left over behind the Avro value, at byte {cursor.at}")
-    return found
+    return value
 
 
 class Parser:
-    """Makes readers of parsed schemas, in which every name is a full one."""
+    """Turns parsed schemas, whose names are all full names, into readers."""
 
     def __init__(self) -> None:
         self._named: dict[str, Avro] = {}
@@ -154,7 +154,7 @@ class Parser:
         }  # fmt: skip
 
     def parse(self, schema: Any, depth: int) -> Avro:
-        """What a schema, or a part of one, means."""
+        """The type and reader of a schema or a part of one."""
         if depth > _TOO_DEEP:
             raise ValueError("the Avro schema is nested too deeply")
         if isinstance(schema, list):
@@ -166,7 +166,7 @@ class Parser:
             return self.parse(kind, depth + 1)
         if kind in self._makers:
             return self._makers[kind](schema, depth)
-        if kind not in self._named:  # fastavro knows it, so it is most likely one whose end was not reached yet
+        if kind not in self._named:  # fastavro knows it, so its definition most likely contains itself
             raise ValueError(f"{kind} in the Avro schema contains itself, or is no type that can be read")
         return self._named[kind]
 
@@ -221,7 +221,7 @@ class Parser:
         return Avro(kind, lambda cursor: _blocks(cursor, lambda each: (_text(each), inner.read(each))), inner.columns)
 
     def _union(self, schema: list[Any], depth: int) -> Avro:
-        """Null and one other type is a column that may be null. Others would be several columns, and are refused."""
+        """A union of null and one other type is a nullable column. Others would be several columns, and are refused."""
         branches = [self.parse(each, depth + 1) for each in schema]
         kinds = [branch.type for branch in branches if not pa.types.is_null(branch.type)]
         if len({str(kind) for kind in kinds}) != 1:
@@ -241,7 +241,7 @@ def _choose(choices: list[Any], cursor: Cursor, name: str) -> Any:
 
 
 def _blocks(cursor: Cursor, read: Read) -> list[Any]:
-    found: list[Any] = []
+    items: list[Any] = []
     while count := cursor.number():
         if count < 0:
             count = -count
@@ -250,8 +250,8 @@ def _blocks(cursor: Cursor, read: Read) -> list[Any]:
         if cursor.items > len(cursor.data):
             text = f"arrays of {cursor.items} items are longer than the whole Avro value"
             raise Misfit(f"{text}, at byte {cursor.at}")
-        found += [read(cursor) for _ in range(count)]
-    return found
+        items += [read(cursor) for _ in range(count)]
+    return items
 
 
 def _text(cursor: Cursor) -> str:
@@ -285,7 +285,7 @@ def _decimal(schema: Any, read: Read) -> Avro:
 
 
 def _whole_number(bits: int) -> Read:
-    """A number in the range of its type: a longer one can be written, but no column holds it."""
+    """An integer within the range of its type: Avro can encode longer ones, but no column holds them."""
     most = 2 ** (bits - 1)
 
     def read(cursor: Cursor) -> int:

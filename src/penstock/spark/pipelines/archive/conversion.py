@@ -1,6 +1,6 @@
-"""Values that must fit a schema: JSON and text to Arrow types, with the reason where they don't. Pure: no Spark.
+"""Convert JSON and text to Arrow types, with a reason for each value that does not fit. Pure: no Spark.
 
-A type becomes a function once; the function takes a value and gives what Arrow takes, or raises ``Misfit``.
+Each type becomes a function once; the function converts a value for Arrow, or raises ``Misfit``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pyarrow import types
 
 
 class Misfit(ValueError):
-    """A value that the schema has no place for. The text is the reason, for the quarantine table."""
+    """A value that does not fit the schema. The text is the reason, for the quarantine table."""
 
 
 Fit = Callable[[Any], Any]
 
 
 def fit_json(kind: pa.DataType, path: str = "value") -> Fit:
-    """A function for values as JSON has them."""
+    """A function for JSON values."""
     if types.is_struct(kind):
         return _struct(kind, path)
     if types.is_list(kind):
@@ -44,8 +44,8 @@ def _struct(kind: pa.StructType, path: str) -> Fit:
     ]
 
     def fit(value: Any) -> Any:
-        found = _of(dict, "an object", value, path)
-        return {name: each(found.get(name)) for name, each in inner}
+        fields = _of(dict, "an object", value, path)
+        return {name: each(fields.get(name)) for name, each in inner}
 
     return fit
 
@@ -123,11 +123,11 @@ def _decimal(kind: pa.Decimal128Type, path: str) -> Fit:
 
     def fit(value: Any) -> Any:
         try:
-            found = Decimal(str(value)) if not isinstance(value, bool) else Decimal("NaN")
-            exact = found.quantize(unit)
+            number = Decimal(str(value)) if not isinstance(value, bool) else Decimal("NaN")
+            exact = number.quantize(unit)
         except InvalidOperation:
             raise Misfit(f"{path} is {_shown(value)}, not a number that fits {kind}") from None
-        if exact != found or len(exact.as_tuple().digits) > kind.precision:
+        if exact != number or len(exact.as_tuple().digits) > kind.precision:
             raise Misfit(f"{path} is {value}, which does not fit {kind}")
         return exact
 
@@ -147,12 +147,12 @@ def _converted(convert: Callable[[str], Any], name: str, path: str) -> Fit:
 
 
 def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    moment = datetime.fromisoformat(text)
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _shown(value: Any) -> str:
-    """A value in a reason: short, whatever it is."""
+    """A short form of any value, for reasons."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -162,7 +162,7 @@ def _shown(value: Any) -> str:
 
 
 def fit_text(kind: pa.DataType, path: str) -> Fit:
-    """A function for fields of CSV: text that stands for a value; nothing at all is null."""
+    """A function for fields of CSV: an empty field is null."""
     inner = _plain(kind, path)
     if types.is_string(kind) or types.is_timestamp(kind) or types.is_date(kind) or types.is_decimal(kind):
         return lambda text: inner(text) if text != "" else None
@@ -177,9 +177,9 @@ def fit_text(kind: pa.DataType, path: str) -> Fit:
         if text == "":
             return None
         try:
-            found = number(text)
+            parsed = number(text)
         except ValueError:
             raise Misfit(f"{path} is {_shown(text)}, not a number") from None
-        return inner(found)
+        return inner(parsed)
 
     return fit

@@ -1,9 +1,8 @@
-"""What an archive covers: from which position to which, of which queues, and of which journal.
+"""An archive's coverage: its range of positions, its queues, and its journal.
 
-Its rows alone do not tell: behind the last message there may be any number of positions that are none. So after each
-batch that is in its tables a small file beside them says so. It may be a batch behind, and is never ahead.
-
-Spark's log of offsets has it all: the end of each batch, of what, and how long its parts are.
+The rows alone do not show it: any number of positions without a message may follow the last one. So after each batch
+that is in the tables, a small file beside them records it. It may be a batch behind, and is never ahead. It is derived
+from Spark's log of offsets: the end of each batch, its source, and the lengths of its parts.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from penstock.spark.pipelines.lake.store import Store
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """Positions from ``start`` to before ``stop``. ``start`` 0: from its first row on, wherever that is.
+    """Positions from ``start`` up to ``stop`` (exclusive). ``start`` 0: from the first row on, wherever that is.
 
-    ``of`` is as in an offset: ``queue`` or ``queuePattern``. ``rows`` are those of both tables; 0: not counted.
+    ``of`` is as in an offset: ``queue`` or ``queuePattern``. ``rows`` counts both tables; 0: not counted.
     """
 
     #: Empty: the tables have messages of several journals.
@@ -35,9 +34,9 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 def covered(checkpoint: Path, batch: int, before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What to remember of a batch that will be in. ``before`` is what was remembered; None: this is the first one.
+    """The coverage after a batch. ``before`` is the coverage before it; None: this is the first one.
 
-    Nothing, if no stream has planned the batch, but somebody who uses the pipeline as a library.
+    Empty if no stream has planned the batch: the pipeline is used as a library.
     """
     try:
         end = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
@@ -46,7 +45,7 @@ def covered(checkpoint: Path, batch: int, before: Mapping[str, Any] | None) -> d
     begin, of = end["position"] - sum(end.get("parts") or ()), end["of"]
     known = {"start": begin if before is None else 0, "identity": end["identity"], "of": of}
     known |= (before or {}).get("covers", {})
-    if known["of"] != of:  # of what it has now, it has nothing from before
+    if known["of"] != of:  # the source has changed, and the archive has nothing of it from before
         known |= {"of": of, "start": begin}
     if known["identity"] != end["identity"]:
         known["identity"] = ""
@@ -54,7 +53,7 @@ def covered(checkpoint: Path, batch: int, before: Mapping[str, Any] | None) -> d
 
 
 def write_coverage(store: Store, table: str, remembered: Mapping[str, Any]) -> None:
-    """Write it beside the tables, if a stream has planned the batch."""
+    """Write the coverage beside the tables, if a stream has planned the batch."""
     if "covers" not in remembered:
         return
     counts = {name: remembered[name] for name in ("rows", "quarantined") if name in remembered}
@@ -69,7 +68,7 @@ def write_coverage(store: Store, table: str, remembered: Mapping[str, Any]) -> N
 
 
 def read_coverage(store: Store, table: str) -> Coverage | None:
-    """What an archive says of itself; None: nothing."""
+    """An archive's recorded coverage; None if there is none."""
     try:
         with store.filesystem.open_input_stream(store.full(_path(table))) as file:
             return msgspec.json.decode(file.read(), type=Coverage)

@@ -1,4 +1,4 @@
-"""Types of JSON values that nobody has declared: found in payloads, and grown by what comes later. Pure: no Spark."""
+"""Infer types of JSON values from payloads, and extend them as later payloads add fields. Pure: no Spark."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pyarrow import types
 
 from penstock.spark.pipelines.archive.conversion import Misfit
 
-#: Objects and arrays in each other, at most: readers of tables give up at some depth.
+#: Nesting of objects and arrays: readers of tables limit the depth too.
 MAX_LEVELS = 32
 
 
 def infer(value: Any, levels: int = MAX_LEVELS) -> pa.DataType:
-    """The type of a JSON value. Whole numbers are 64 bits wide. Raises ``Misfit`` if it is nested too deeply.
+    """The type of a JSON value. Whole numbers have 64 bits. Raises ``Misfit`` if it is nested too deeply.
 
-    Fields without a name, and such whose names differ from another's by case alone, are left out: to readers of tables
-    they are nothing, or the same.
+    Fields without a name, or whose names differ from another's only by case, are left out, since readers of tables
+    can't tell them apart.
     """
     if not levels:
         raise Misfit(f"more than {MAX_LEVELS} objects and arrays in each other")
@@ -42,9 +42,9 @@ def infer(value: Any, levels: int = MAX_LEVELS) -> pa.DataType:
 
 
 def merge(one: pa.DataType, other: pa.DataType, *, firm: bool) -> pa.DataType:
-    """The type for both. What contradicts the first is ignored: such values will not fit, and are told then.
+    """The type for both. Where they contradict each other, the first wins: such values will not fit, and get a reason.
 
-    ``firm``: the first is in files already, so that it can only grow by fields; a whole number stays one.
+    ``firm``: the first is in files already, so that only fields can be added; a whole number stays one.
     """
     if types.is_null(one) or one.equals(other):
         return other
@@ -74,7 +74,7 @@ def _merge_structs(one: pa.StructType, other: pa.StructType, *, firm: bool) -> p
 
 
 def without_nulls(kind: pa.DataType) -> pa.DataType | None:
-    """The type without fields of which only null was seen; None if nothing is left. Files can't have such columns."""
+    """The type without fields that were always null; None if nothing is left. Files can't have such columns."""
     if types.is_null(kind):
         return None
     if types.is_list(kind):

@@ -1,7 +1,7 @@
-"""Runs ``archive``: messages from a broker into a table, and what does not fit its schema into a second one.
+"""Runs ``archive``: messages from a broker into a table, and those that do not fit its schema into a second one.
 
-A batch is written by executors and committed by the driver: first to the quarantine, then to the table, each once. Date
-and hour are those of the batch, not of the messages.
+Executors write a batch, and the driver commits it once: first to the quarantine, then to the table. Date and hour are
+those of the batch, not of the messages.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from penstock.spark.pipelines.lake.tables import (
 )
 from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, drive, start_of
 
-#: What a new table is, unless something else is asked for.
+#: The format of a new table by default.
 DEFAULT_KIND = "delta"
-#: Folders of a table in which the formats keep their own.
+#: Folders of a table that belong to the formats.
 LOG_FOLDERS = ("_delta_log", "metadata")
-#: Where pipelines keep what is theirs, for tables in an object store.
+#: Local state of pipelines whose tables are in an object store.
 STATE_FOLDER = "penstock-state"
 
 
 class ArchiveOptions(Struct, frozen=True):
-    """What can be chosen."""
+    """The pipeline's options."""
 
     queue: str | None = None
     pattern: str | None = None
     table: str = "messages"
-    #: delta, iceberg or parquet; None: what the table is already.
+    #: delta, iceberg or parquet; None: the table's format.
     kind: str | None = None
     format: str = "raw"
-    #: Columns in Spark's words, ``infer``, or for Avro the schema itself.
+    #: Columns as Spark DDL, ``infer``, or for Avro the schema itself.
     schema: str = ""
     compact: bool = True
     max_bytes: str = "256m"
     clock: Callable[[], float] = time.time
-    #: How to reach an object store.
+    #: Options of the object store.
     store: Mapping[str, str] = {}
-    #: Iceberg's catalogue, in pyiceberg's words; and ``name`` and ``namespace``.
+    #: Properties of Iceberg's catalogue for pyiceberg, and ``name`` and ``namespace``.
     catalogue: Mapping[str, str] = {}
-    #: The folder for what is ours; None: that of the lake, or for an object store one in the current folder.
+    #: The folder of the pipeline's state; None: in the lake, or for an object store in the current folder.
     state: str | None = None
 
     def __repr__(self) -> str:
@@ -91,11 +91,11 @@ class Archive:
             self._check_table()
             for table in self._tables():
                 table.begin(identity)
-            self._tell_coverage()
+            self._record_coverage()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What a store or a format's library says, as what it is to whoever runs the pipeline."""
+        """Turn errors of a store or a format's library into LakeError."""
         try:
             yield
         except self._failures as error:
@@ -105,7 +105,7 @@ class Archive:
         return self._table, self._quarantine
 
     def _declared(self) -> Decoding:
-        """How payloads are read, as far as the options say."""
+        """How to read payloads, as far as the options say."""
         text = self._options.schema
         if self._infers:
             return Decoding("json")
@@ -114,7 +114,7 @@ class Archive:
         return Decoding(self._options.format, pack(ddl_type(text)))
 
     def _check_options(self) -> None:
-        """A configuration that makes no sense stops here."""
+        """Raise for a contradictory configuration."""
         options = self._options
         if options.format in ("raw", "text") and options.schema:
             raise ValueError(f"format {options.format} has no schema")
@@ -123,23 +123,23 @@ class Archive:
         self._decoding.check()
 
     def _kind(self) -> str:
-        """What the table is, or is to be."""
+        """The table's format, existing or new."""
         last, options = self._lake.last(), self._options
         known = last.state.get("kind") if last is not None else None
-        found = known or kind_of(self._store, options.table, catalogue_of(self._lake, options))
-        if found and options.kind not in (None, found):
-            text = f"table {options.table} has been written with kind {found}, not {options.kind}"
+        existing = known or kind_of(self._store, options.table, catalogue_of(self._lake, options))
+        if existing and options.kind not in (None, existing):
+            text = f"table {options.table} has been written with kind {existing}, not {options.kind}"
             raise LakeError(f"{text}: choose another --table, or another lake")
-        return found or options.kind or DEFAULT_KIND
+        return existing or options.kind or DEFAULT_KIND
 
     def _recover(self) -> None:
-        """The ledger may be behind the tables, which were committed to first, or lost."""
-        told, ledger = self._told(), self._lake.last()
-        if told is not None and (ledger is None or told.position > ledger.position):
-            self._lake.keep(_committed(told))
+        """Catch up with the tables, which are committed to before the ledger. The ledger may also be lost."""
+        newest, ledger = self._newest_batch(), self._lake.last()
+        if newest is not None and (ledger is None or newest.position > ledger.position):
+            self._lake.keep(_committed(newest))
 
-    def _told(self) -> Decided | None:
-        """What the tables say of the newest batch that is complete."""
+    def _newest_batch(self) -> Decided | None:
+        """The newest complete batch according to the tables."""
         good, bad = self._table.last(), self._quarantine.last()
         if bad is None or (good is not None and good.position >= bad.position):
             return good
@@ -151,7 +151,7 @@ class Archive:
         return good
 
     def _check_table(self) -> None:
-        """A configuration that the table contradicts stops here, and a table that is not ours."""
+        """Raise if the table contradicts the configuration, or does not belong to this pipeline."""
         options, last = self._options, self._lake.last()
         there = [table.name for table in self._tables() if table.exists()]
         marks = [mark for table in self._tables() if (mark := table.last()) is not None]
@@ -172,9 +172,9 @@ class Archive:
             self._check_growth(bytes.fromhex(before["schema"]))
 
     def _check_folder(self, name: str) -> None:
-        """What is part of no table is removed after a while, so a new one must not come where others keep something."""
-        for found in self._store.files(name):
-            path = self._store.relative(found.path)
+        """Raise if others keep files there: files that belong to no table are removed after a while."""
+        for file in self._store.files(name):
+            path = self._store.relative(file.path)
             if not UNCOMMITTED.search(path) and not path.startswith(
                 tuple(f"{name}/{folder}/" for folder in LOG_FOLDERS)
             ):
@@ -191,7 +191,7 @@ class Archive:
                 raise LakeError(f"column value.{name} of the table is {kind}: a schema may grow, but not change")
 
     def batch(self, messages: DataFrame, number: int) -> int:
-        """Put one batch away: once, however often it comes."""
+        """Archive a batch: once, however often it comes."""
         with self._explained():
             return self._batch(messages, number)
 
@@ -207,24 +207,24 @@ class Archive:
             if self._infers:
                 self._grow(messages)
             hour = self._now()
-        found = self._write(messages, number, hour, attempt.name)
-        self._commit(found, number, hour, last)
+        written = self._write(messages, number, hour, attempt.name)
+        self._commit(written, number, hour, last)
         if last is not None and last.state["hour"] != hour:  # or the clock was set back
             self.maintain(messages.sparkSession, last.state["hour"], hour)
-        return sum(file.rows for each in found.values() for file in each)
+        return sum(file.rows for each in written.values() for file in each)
 
     def _begun(self, number: int) -> tuple[Decoding, str] | None:
-        """How the batch was read, and its hour, if the quarantine has it: the rest must be read the same way."""
+        """The decoding and the hour of a batch that the quarantine already has: the rest must be read the same way."""
         query = self._lake.query()
         if not self._quarantine.has(query, number):
             return None
-        told = self._quarantine.last()
-        if told is None or (told.query, told.batch) != (query, number):
+        newest = self._quarantine.last()
+        if newest is None or (newest.query, newest.batch) != (query, number):
             return None
-        return Decoding(told.state["format"], bytes.fromhex(told.state["decoding"])), told.state["hour"]
+        return Decoding(newest.state["format"], bytes.fromhex(newest.state["decoding"])), newest.state["hour"]
 
     def _write(self, messages: DataFrame, number: int, hour: str, attempt: str) -> dict[str, list[files.DataFile]]:
-        """Executors write the files of both tables."""
+        """Have executors write the files of both tables."""
         prefix = f"batch-{self._lake.query()[:8]}-{number:012}"
         layouts = {
             table.name: table.layout(schema, prefix, self._lake.staged(attempt))
@@ -233,8 +233,8 @@ class Archive:
         divide = divider(self._decoding, hour, self._table.name, self._quarantine.name)
         return files.write(messages.select(*MESSAGES.names), self._store, layouts, divide)
 
-    def _commit(self, found: Mapping[str, list[files.DataFile]], number: int, hour: str, last: Decided | None) -> None:
-        good, bad = (found[table.name] for table in self._tables())
+    def _commit(self, new: Mapping[str, list[files.DataFile]], number: int, hour: str, last: Decided | None) -> None:
+        good, bad = (new[table.name] for table in self._tables())
         rows = [sum(file.rows for file in each) for each in (good, bad)]
         position = max([last.position if last else 0, *(file.last + 1 for file in (*good, *bad))])
         state = {**self._state(hour), **_counted(last, sum(rows), rows[1]), "good": rows[0]}
@@ -246,10 +246,10 @@ class Archive:
             if each:
                 moves += table.commit(each, schema, _committed(mark))
         self._lake.keep(structs.replace(mark, moves=moves))
-        self._tell_coverage()
+        self._record_coverage()
 
-    def _tell_coverage(self) -> None:
-        """For those who read the archive by position."""
+    def _record_coverage(self) -> None:
+        """Record the coverage, for readers by position."""
         last = self._lake.last()
         if last is not None:
             write_coverage(self._store, self._options.table, last.state)
@@ -258,8 +258,8 @@ class Archive:
         last = self._lake.last()
         packed = last.state.get("schema") if last is not None else None
         known = unpack(bytes.fromhex(packed)) if packed else None
-        found = find_schema(messages, known)
-        self._decoding = Decoding("json", b"" if found is None else pack(found))
+        schema = find_schema(messages, known)
+        self._decoding = Decoding("json", b"" if schema is None else pack(schema))
 
     def _state(self, hour: str) -> dict[str, Any]:
         schema = (
@@ -272,7 +272,7 @@ class Archive:
         return time.strftime("%Y-%m-%d/%H", time.gmtime(self._options.clock()))
 
     def maintain(self, spark: SparkSession, before: str, now: str) -> None:
-        """After an hour, put small files together; after a day, remove what is part of no table any more."""
+        """After an hour, merge small files; after a day, remove files that belong to no table any more."""
         for table in self._tables():
             if self._options.compact:
                 table.compact(spark)
@@ -281,12 +281,12 @@ class Archive:
 
 
 def _committed(mark: Decided) -> Decided:
-    """As the tables have it: nothing is to be moved any more."""
+    """A batch as tables record it, without files to move."""
     return structs.replace(mark, moves=[], done=True)
 
 
 def _counted(last: Decided | None, rows: int, quarantined: int) -> dict[str, int]:
-    """Rows of all batches, for operators. A lake that was begun without these counts goes on without them."""
+    """Rows of all batches, for operators. A lake that began without these counts continues without them."""
     before = {"rows": 0, "quarantined": 0} if last is None else last.state
     if "rows" not in before:
         return {}
@@ -294,13 +294,13 @@ def _counted(last: Decided | None, rows: int, quarantined: int) -> dict[str, int
 
 
 def _rows_of(state: Mapping[str, Any]) -> tuple[int, int]:
-    """How many rows the table and the quarantine have got; 0 where that was not counted."""
+    """Rows of the table and of the quarantine so far; 0 if not counted."""
     bad = state.get("quarantined", 0)
     return state.get("rows", 0) - bad, bad
 
 
 def lake_of(folder: str, options: ArchiveOptions) -> Lake:
-    """The lake as this table's pipeline sees it. Tables are archived independently of each other."""
+    """The lake for this table's pipeline. Tables are archived independently of each other."""
     if not options.table.replace("_", "").isalnum() or options.table.startswith("_"):
         raise ValueError(f"{options.table!r} is no name for a table: letters, digits and _ are")
     if options.table == "insight" or options.table.endswith(f"_{QUARANTINE}"):
@@ -313,7 +313,7 @@ def lake_of(folder: str, options: ArchiveOptions) -> Lake:
 
 
 def catalogue_of(lake: Lake, options: ArchiveOptions) -> CatalogueOptions:
-    """Where Iceberg's tables are listed: SQLite beside what is ours, or what was chosen."""
+    """The catalogue of Iceberg tables: SQLite beside the pipeline's state, or the configured one."""
     return catalogue_options(options.catalogue.items(), str(lake.root))
 
 

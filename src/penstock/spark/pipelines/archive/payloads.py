@@ -1,4 +1,4 @@
-"""Payloads to columns, by a format and a schema, with a reason for each that does not fit. Pure: no Spark."""
+"""Decode payloads to columns by a format and a schema, with a reason for each misfit. Pure: no Spark."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.spark.pipelines.archive.conversion import Misfit, fit_json, fit_te
 from penstock.spark.pipelines.archive.inference import infer, merge, without_nulls
 
 FORMATS = ("raw", "text", "json", "csv", "avro")
-#: In place of a schema: take it from the payloads.
+#: In place of a schema: infer it from the payloads.
 INFER = "infer"
 
 _json = msgspec.json.Decoder()
 
 
 class Decoding(msgspec.Struct, frozen=True):
-    """How payloads are read. ``schema`` is an Avro schema, or else Arrow's form of a struct type (``pack``)."""
+    """How to read payloads. ``schema`` is an Avro schema, or else a serialized Arrow struct type (``pack``)."""
 
     format: str = "raw"
     schema: bytes = b""
@@ -39,7 +39,7 @@ class Decoding(msgspec.Struct, frozen=True):
         return unpack(self.schema) if self.schema else None
 
     def check(self) -> None:
-        """Raises ``ValueError`` for what can't be meant."""
+        """Raises ``ValueError`` if the format is unknown or lacks a schema."""
         if self.format not in FORMATS:
             raise ValueError(f"there is no format {self.format!r}: choose one of {', '.join(FORMATS)}")
         if self.format in ("csv", "avro") and not self.schema:
@@ -47,7 +47,7 @@ class Decoding(msgspec.Struct, frozen=True):
         self.reader()
 
     def reader(self) -> Callable[[bytes], Any]:
-        """A function from a payload to a value. It raises ``Misfit``."""
+        """A function that decodes a payload. It raises ``Misfit``."""
         match self.format:
             case "text":
                 return _text
@@ -62,13 +62,13 @@ class Decoding(msgspec.Struct, frozen=True):
 
 
 def pack(kind: pa.DataType) -> bytes:
-    """A type as bytes."""
-    found: bytes = pa.schema([pa.field("value", kind)]).serialize().to_pybytes()
-    return found
+    """Serialize a type."""
+    data: bytes = pa.schema([pa.field("value", kind)]).serialize().to_pybytes()
+    return data
 
 
 def unpack(data: bytes) -> pa.DataType:
-    """The type that ``pack`` was given."""
+    """Deserialize a type."""
     return pa.ipc.read_schema(pa.py_buffer(data)).field(0).type
 
 
@@ -103,8 +103,8 @@ def _csv_reader(kind: pa.StructType) -> Callable[[bytes], Any]:
         except csv.Error as error:
             raise Misfit(f"not CSV: {error}") from None
         if len(rows) != 1 or len(rows[0]) != len(fits):
-            found = f"{len(rows)} lines" if len(rows) != 1 else f"{len(rows[0])} fields"
-            raise Misfit(f"{found}, where the schema has one line of {len(fits)} fields")
+            shape = f"{len(rows)} lines" if len(rows) != 1 else f"{len(rows[0])} fields"
+            raise Misfit(f"{shape}, where the schema has one line of {len(fits)} fields")
         values = {}
         for (name, nullable, fit), text in zip(fits, rows[0], strict=True):
             values[name] = fit(text)
@@ -135,18 +135,18 @@ def decode(payloads: Iterable[bytes | None], decoding: Decoding) -> tuple[pa.Arr
 
 
 def inferred(payloads: Iterable[bytes | None], known: pa.DataType | None) -> pa.DataType | None:
-    """The type of JSON objects, what is known included; None if there was none. Others are left to ``decode``."""
-    found: pa.DataType = pa.null()
+    """The common type of JSON objects and the known type; None if there was none. ``decode`` reports other values."""
+    kind: pa.DataType = pa.null()
     for payload in payloads:
         try:
             value = _load(payload or b"")
             if isinstance(value, dict):
-                found = merge(found, infer(value), firm=False)
+                kind = merge(kind, infer(value), firm=False)
         except (Misfit, RecursionError):
             continue
-    return grown(known, found)
+    return grown(known, kind)
 
 
-def grown(known: pa.DataType | None, found: pa.DataType) -> pa.DataType | None:
-    """The known type with the fields that were found besides."""
-    return without_nulls(found if known is None else merge(known, found, firm=True))
+def grown(known: pa.DataType | None, inferred: pa.DataType) -> pa.DataType | None:
+    """The known type with the new inferred fields."""
+    return without_nulls(inferred if known is None else merge(known, inferred, firm=True))

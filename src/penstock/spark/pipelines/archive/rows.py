@@ -1,4 +1,4 @@
-"""``archive``: what was published becomes tables in a lake, each message once. See docs/pipelines.md."""
+"""``archive``: published messages become tables in a lake, each message once. See docs/pipelines.md."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from penstock.spark.pipelines.archive.payloads import Decoding, decode, grown, i
 from penstock.spark.pipelines.lake.files import Divide
 from penstock.spark.pipelines.run import lines_of
 
-#: The columns of the table; those that are folders of the lake come last.
+#: The table's columns; those that name folders of the lake come last.
 COLUMNS = [name for name in MESSAGES.names if name not in ("namespace", "queue")]
 PARTITIONS = ("namespace", "queue", "date", "hour")
-#: Rows that are decoded at once, so that a batch of large payloads is not held twice as a whole.
+#: Rows decoded at a time, so that a batch of large payloads is not held twice.
 SLICE = 4096
 
 
 def transform(messages: DataFrame, decoding: Decoding) -> DataFrame:
-    """Messages with the columns ``value`` (if the format has one) and ``reason``: null where the payload fits."""
+    """Messages with the columns ``value`` (if the format has one) and ``reason``: null if the payload fits."""
     if decoding.format == "raw":
         return messages
-    # Before the first field of an inferred schema is found, there is no value, but there may be misfits.
+    # Before an inferred schema has its first field, there is no value, but there may be misfits.
     values = [] if decoding.type is None else [pa.field("value", decoding.type)]
     schema = pa.schema([*MESSAGES, *values, pa.field("reason", pa.string())])
 
@@ -38,14 +38,14 @@ def transform(messages: DataFrame, decoding: Decoding) -> DataFrame:
             for at in range(0, batch.num_rows, SLICE):
                 part = batch.slice(at, SLICE)
                 value, reason = decode(part.column("payload").to_pylist(), decoding)
-                found = [reason] if value is None else [value, reason]
-                yield pa.RecordBatch.from_arrays([*part.columns, *found], schema=schema)
+                decoded = [reason] if value is None else [value, reason]
+                yield pa.RecordBatch.from_arrays([*part.columns, *decoded], schema=schema)
 
     return messages.select(*MESSAGES.names).mapInArrow(work, _spark_schema(schema))
 
 
 def columns(decoding: Decoding) -> tuple[pa.Schema, pa.Schema]:
-    """The columns of the table, and of its quarantine."""
+    """The columns of the table and of its quarantine."""
     known = [MESSAGES.field(name) for name in COLUMNS]
     value = [] if decoding.type is None else [pa.field("value", decoding.type)]
     folders = [pa.field(name, pa.string()) for name in PARTITIONS]
@@ -54,12 +54,12 @@ def columns(decoding: Decoding) -> tuple[pa.Schema, pa.Schema]:
 
 
 def _nullable(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    """As tables have it: fields may be null there even if a payload has to have them."""
+    """Nullable in tables, even if payloads must have them."""
     return list(to_arrow_schema(_spark_schema(pa.schema(list(fields))), timezone="UTC"))
 
 
 def divider(decoding: Decoding, hour: str, table: str, quarantine: str) -> Divide:
-    """Messages to rows of the table and of its quarantine, with date and hour (as in ``2026-01-31/23``)."""
+    """Split messages into rows of the table and of its quarantine, with date and hour (as in ``2026-01-31/23``)."""
     date, _, of_day = hour.partition("/")
 
     def divide(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -79,30 +79,30 @@ def divider(decoding: Decoding, hour: str, table: str, quarantine: str) -> Divid
 
 
 def _with(rows: pa.RecordBatch, more: Mapping[str, str | pa.Array]) -> pa.RecordBatch:
-    """Rows with more columns; a text is the same in all of them."""
+    """Rows with more columns; a text is repeated in all rows."""
     arrays = [
-        pa.repeat(pa.scalar(found, pa.string()), rows.num_rows) if isinstance(found, str) else found
-        for found in more.values()
+        pa.repeat(pa.scalar(each, pa.string()), rows.num_rows) if isinstance(each, str) else each
+        for each in more.values()
     ]
     return pa.RecordBatch.from_arrays([*rows.columns, *arrays], names=[*rows.schema.names, *more])
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:
-    """As Spark has it. Fields may be null there even if a payload has to have them: rows that don't fit have none."""
-    found = from_arrow_schema(schema)
-    return StructType([StructField(field.name, field.dataType, True) for field in found.fields])
+    """The schema for Spark, nullable even if payloads must have the fields: rows that don't fit lack them."""
+    converted = from_arrow_schema(schema)
+    return StructType([StructField(field.name, field.dataType, True) for field in converted.fields])
 
 
 def find_schema(messages: DataFrame, known: pa.DataType | None) -> pa.DataType | None:
-    """The type of JSON payloads: what is known, and the fields that these have besides."""
+    """The type of JSON payloads: the known type with the new fields of these."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found: pa.DataType | None = None
+        merged: pa.DataType | None = None
         for batch in batches:
             more = inferred(batch.column(0).to_pylist(), None)
             if more is not None:
-                found = more if found is None else _both(found, more)
-        packed = [] if found is None else [pack(found)]
+                merged = more if merged is None else _both(merged, more)
+        packed = [] if merged is None else [pack(merged)]
         yield pa.RecordBatch.from_pydict({"type": pa.array(packed, pa.binary())})
 
     parts = messages.select("payload").mapInArrow(work, "type binary").collect()
@@ -113,16 +113,16 @@ def find_schema(messages: DataFrame, known: pa.DataType | None) -> pa.DataType |
 
 
 def _both(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Two types that were found in parts of one batch: nothing is in files yet."""
+    """The common type of two parts of one batch: nothing is in files yet."""
     return merge(one, other, firm=False)
 
 
 def ddl_type(text: str) -> pa.DataType:
-    """A schema in Spark's words ("id long, name string") as Arrow's type. Raises ``ValueError``."""
+    """A Spark DDL schema ("id long, name string") as an Arrow type. Raises ``ValueError``."""
     try:
-        found = StructType.fromDDL(text)
-        if not isinstance(found, StructType):
+        schema = StructType.fromDDL(text)
+        if not isinstance(schema, StructType):
             raise ValueError(f"the schema {text!r} is no list of columns, like: id long, name string")
-        return to_arrow_type(found, timezone="UTC")
+        return to_arrow_type(schema, timezone="UTC")
     except PySparkException as error:
         raise ValueError(f"the schema {text!r} can't be understood: {lines_of(error)[0]}") from None

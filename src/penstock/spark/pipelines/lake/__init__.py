@@ -1,1 +1,1 @@
-"""Tables that others read while we write: how each batch gets there once."""
+"""Tables that are read while they are written: each batch gets there once."""

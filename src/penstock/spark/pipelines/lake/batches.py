@@ -1,16 +1,16 @@
-"""What a pipeline knows of its batches, and how files get into a folder once, whatever is killed when.
+"""A pipeline's record of its batches, and how files get into a folder once, whatever is killed when.
 
-Everything of ours is in ``_penstock/NAME``, beside the tables and hidden from readers:
+The pipeline's own files are in ``_penstock/NAME``, beside the tables and hidden from readers:
 
     checkpoint/         Spark's own
-    staging/            what is being written; each attempt has a folder of its own, so that a task that outlives its
+    staging/            files being written; each attempt has a folder of its own, so that a task that outlives its
                         driver writes where nobody looks
     ledger.json         the last batch: *decided* (its files and where they belong), then *done*
     lock                held while a pipeline runs
 
-A batch is written to ``staging``, synced, and decided by one rename of the ledger. From then on it is only ever moved
-into place, by renames that can be repeated. A batch that comes again after it was decided is not written again, even if
-its files were compacted meanwhile; one that was not decided has left nothing behind but staging.
+A batch is written to ``staging``, synced, and decided by one rename of the ledger. From then on its files are only
+moved into place, by renames that can be repeated. A batch that is repeated after it was decided is not written again,
+even if its files were compacted meanwhile; an undecided one has left nothing behind but staging.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ HIDDEN = "_penstock"
 
 
 class LakeError(Exception):
-    """The lake can't be used, or must not be. The text says why, and what to do."""
+    """The lake can't or must not be used. The text says why, and what to do."""
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """A batch: whose, which, and what belongs where. Paths are relative to the lake."""
+    """A batch: its query, its number, and where its files belong. Paths are relative to the lake."""
 
     query: str
     batch: int
     moves: list[tuple[str, str]]
-    #: Where the source's next batch starts.
+    #: The source's position at which the next batch starts.
     position: int
     done: bool
-    #: What the pipeline wants to remember.
+    #: Whatever the pipeline wants to remember.
     state: dict[str, Any]
 
 
 class Lake:
-    """The folder, as one pipeline sees it. With a ``store``, tables are there, and the folder has only what is ours."""
+    """The folder for one pipeline. With a ``store``, the tables are there, and the folder has the pipeline's files."""
 
     def __init__(self, folder: str | Path, name: str, store: Store | None = None) -> None:
         if "://" in str(folder) and not str(folder).startswith("file://"):
@@ -78,19 +78,19 @@ class Lake:
             raise LakeError(f"what an earlier run has left in {place} can't be put right: {error}") from None
 
     def _clear(self) -> None:
-        """Remove what was staged and is not needed any more."""
+        """Remove staged files that are no longer needed."""
         for leftover in self.staging.iterdir():
             remove(leftover)
         if self.store is not None:
             self.store.remove(self.staged())
 
     def staged(self, attempt: str = "") -> str:
-        """Where files of an attempt are staged in the store."""
+        """The store's folder for an attempt's staged files."""
         return "/".join([HIDDEN, self.name, "staging", *([attempt] if attempt else [])])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else runs this pipeline on this lake meanwhile. A killed process holds no lock."""
+        """Lock the lake for this pipeline. A killed process holds no lock."""
         self.hidden.mkdir(parents=True, exist_ok=True)
         with (self.hidden / "lock").open("a+") as file:
             try:
@@ -110,21 +110,21 @@ class Lake:
             raise LakeError(f"{self._ledger} can't be understood ({error}): restore it, or empty the lake") from None
 
     def refuse_unknown(self, table: str, folders: Iterable[Path]) -> None:
-        """Of a table that has files, the last batch must be known: all that it has would come again."""
+        """Raise if the table has files but its last batch is unknown: everything in it would be archived again."""
         if self.last() is None and any(any(folder.rglob("*.parquet")) for folder in folders):
             text = f"is there, but what was written to it is not known any more ({self.hidden} is not complete)"
             raise LakeError(f"table {table} {text}: restore that, remove the table, or choose another")
 
     def query(self) -> str:
-        """Which query the checkpoint belongs to; empty if there is none yet."""
+        """The query that the checkpoint belongs to; empty if there is none yet."""
         try:
-            found = json.loads((self.checkpoint / "metadata").read_text())
+            metadata = json.loads((self.checkpoint / "metadata").read_text())
         except (FileNotFoundError, ValueError):
             return ""
-        return str(found["id"])
+        return str(metadata["id"])
 
     def resume_at(self) -> int | None:
-        """Where to start when the checkpoint is gone but the lake is not: behind what it has. None: as usual."""
+        """Where to start if the checkpoint is gone but the lake is not: after its last batch. None: as usual."""
         last = self.last()
         return None if last is None or self.query() == last.query else last.position
 
@@ -139,19 +139,19 @@ class Lake:
         return attempt
 
     def decide(self, batch: int, moves: Sequence[tuple[Path, Path]], position: int, state: dict[str, Any]) -> None:
-        """The batch belongs in the lake: from now on nothing can prevent that. ``moves`` are of single files."""
+        """Decide that the batch belongs in the lake, which nothing can undo. ``moves`` are of single files."""
         for staged, _ in moves:
             sync(staged)
         relative = [(str(staged.relative_to(self.root)), str(to.relative_to(self.root))) for staged, to in moves]
         self.keep(Decided(self.query(), batch, relative, position, False, state))
 
     def keep(self, decided: Decided) -> None:
-        """The batch belongs in the lake, with moves of files that are on disk already, or was committed to tables."""
+        """As ``decide``, with files to move that are on disk already, or for a batch that was committed to tables."""
         self._write(decided)
         self.finish()
 
     def finish(self) -> None:
-        """Move what was decided into place."""
+        """Move decided files into place."""
         last = self.last()
         if last is None or last.done:
             return
@@ -174,7 +174,7 @@ class Lake:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is there as a whole, as before or as now, whatever happens."""
+    """Write a file atomically and durably."""
     new = path.with_name(f".{path.name}.new")
     with new.open("wb") as file:
         file.write(data)
@@ -185,7 +185,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder on disk."""
+    """Sync a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -194,7 +194,7 @@ def sync(path: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it, and have them on disk."""
+    """Make a folder and its parents, and sync them to disk."""
     if not folder.exists():
         make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -202,7 +202,7 @@ def make_folders(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder. Somebody who is not done yet may still write into it, so it is no error if it stays."""
+    """Remove a file or folder. If a task still writes into it, it may stay; that is no error."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,7 +1,7 @@
-"""Tables of Delta Lake, by ``deltalake``: the format's own log says which files belong to the table.
+"""Tables of Delta Lake, by ``deltalake``: the format's own log lists the files of the table.
 
-A batch is one commit with two application transactions: the query with the number of the batch, by which a repetition
-is known, and the journal with the position at which the next batch starts.
+A batch is one commit with two application transactions: the query with the number of the batch, which identifies
+repetitions, and the journal with the position at which the next batch starts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from penstock.spark.pipelines.lake.tables import (
     library,
 )
 
-#: Partition columns. Queues are none: there may be many, and files would be small.
+#: Partition columns. Queues are not among them: with many queues, files would be small.
 DIVIDED_BY = ("date",)
-#: Commits are kept as files of their own for so long; what is older is in checkpoints.
+#: How long commits are kept as files of their own; older ones are in checkpoints.
 SETTINGS = {"delta.logRetentionDuration": "interval 7 days"}
-#: How many commits are looked at for the last one of ours.
+#: Commits that are searched for our last one.
 COMMITS = 1000
 
 
@@ -63,26 +63,26 @@ class DeltaFormat(Transactional):
         return self._table
 
     def refresh(self) -> None:
-        """Read what the log has got."""
+        """Read new entries of the log."""
         if self._table is not None:
             self._table.update_incremental()
 
     def has(self, query: str, batch: int) -> bool:
-        """By the last version of the query's transactions."""
+        """Compares with the last version of the query's transactions."""
         version = self._version(query)
         return version is not None and version >= batch
 
     def position(self, identity: str) -> int | None:
-        """By the last version of the journal's transactions."""
+        """The last version of the journal's transactions."""
         return self._version(_journal(identity))
 
     def _version(self, application: str) -> int | None:
         table = self._opened()
-        found: int | None = None if table is None else table.transaction_version(application)
-        return found
+        version: int | None = None if table is None else table.transaction_version(application)
+        return version
 
     def last(self) -> Decided | None:
-        """What our newest commit says of itself."""
+        """The batch in our newest commit."""
         table = self._opened()
         for commit in table.history(COMMITS) if table is not None else ():
             if MARK in commit:
@@ -94,7 +94,7 @@ class DeltaFormat(Transactional):
         return Layout(self.name, columns.serialize().to_pybytes(), DIVIDED_BY, inside=False, prefix=prefix)
 
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
-        """One commit; another one before it, if columns have grown."""
+        """One commit, preceded by another one if there are new columns."""
         schema = self._delta.Schema.from_arrow(columns)
         actions = [self._action(file) for file in files]
         table = self._opened()
@@ -149,7 +149,7 @@ class DeltaFormat(Transactional):
         )
 
     def _settle(self) -> None:
-        """Have the last commit on disk: the library leaves that to the system."""
+        """Sync the last commit to disk, which the library does not do."""
         self._opened()
         self.refresh()
         if not self.store.remote:
@@ -160,7 +160,7 @@ class DeltaFormat(Transactional):
     def data_files(self) -> list[TableFile]:
         """From the log, which has the positions too."""
         table = self._opened()
-        found = pa.table(table.get_add_actions(flatten=True)).to_pylist() if table is not None else []
+        actions = pa.table(table.get_add_actions(flatten=True)).to_pylist() if table is not None else []
         files = [
             TableFile(
                 self.store.uri(f"{self.name}/{unquote(row['path'])}"),
@@ -169,29 +169,29 @@ class DeltaFormat(Transactional):
                 row["num_records"],
                 {key.removeprefix("partition."): value for key, value in row.items() if key.startswith("partition.")},
             )
-            for row in found
+            for row in actions
         ]
         return sorted(files, key=lambda file: file.first)
 
     def compact(self, spark: Any) -> int:
-        """By the format's own means. Readers go on with the files that they have begun with."""
+        """By the library's own means. Running readers continue with their files."""
         table = self._opened()
         if table is None:
             return 0
         self.refresh()
         mark = self.last()
-        told = {} if mark is None else {MARK: msgspec.json.encode(mark).decode()}
+        metadata = {} if mark is None else {MARK: msgspec.json.encode(mark).decode()}
         try:
             done = table.optimize.compact(
-                target_size=TARGET_BYTES, commit_properties=self._delta.CommitProperties(custom_metadata=told)
+                target_size=TARGET_BYTES, commit_properties=self._delta.CommitProperties(custom_metadata=metadata)
             )
-        except self.conflicts:  # somebody else has changed what would have been put together: next time
+        except self.conflicts:  # somebody else has changed these files: next time
             return 0
         self._settle()
         return int(done["numFilesRemoved"])
 
     def clean(self) -> None:
-        """Also what tasks have left that were repeated or killed."""
+        """Also removes files of repeated or killed tasks."""
         table = self._opened()
         if table is not None:
             table.vacuum(retention_hours=KEEP_HOURS, dry_run=False, full=True)

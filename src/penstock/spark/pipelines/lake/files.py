@@ -1,9 +1,9 @@
-"""Executors write the data files of a batch, and the driver gets what it needs to commit them.
+"""Executors write the data files of a batch; the driver gets the metadata to commit them.
 
 That is names, sizes, counts, and least and greatest values. No row comes to the driver.
 
-Every file has a name that no other attempt uses, so that a task that is repeated, or that outlives its driver, writes
-where nobody looks: what is not committed is not part of any table.
+Every file has a name that no other attempt uses, so that a task that is repeated, or that outlives its driver, does no
+harm: files that are not committed belong to no table.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from pyspark.sql import DataFrame
 from penstock.spark.errors import StoreFailed
 from penstock.spark.pipelines.lake.store import Store, reason_of
 
-#: Bytes of rows that are held until they become a row group; for all files of a task together.
+#: Bytes of rows that are held before they become a row group; for all files of a task together.
 HELD_BYTES = 32 * 2**20
-#: A folder's name has at most so many bytes. Of a name that needs more, so many characters are kept, and a digest.
+#: Bytes of a folder's name at most. Of a longer name, this many characters are kept, with a digest.
 MOST_BYTES, KEPT, DIGEST = 255, 40, 32
-#: What such a name looks like then.
+#: The pattern of such names.
 CUT = f"^(?s:.){{{KEPT}}}~[0-9a-f]{{{DIGEST}}}$"
-#: What Spark, Hive and others write for a name that is missing or empty.
+#: Spark's and Hive's name for a missing or empty value.
 NO_NAME = "__HIVE_DEFAULT_PARTITION__"
-#: Characters that are three in the name of a folder, as Spark writes them.
+#: Characters that are escaped in names of folders, as Spark does.
 _SPECIAL = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-#: Columns whose least and greatest values go along with a file.
+#: Columns whose least and greatest values are recorded for each file.
 MEASURED = ("position", "published_at", "namespace", "queue")
-#: What a file is called here. Plain files get another name when they are moved into place.
+#: Names of our files. Plain files get another name when they are moved into place.
 UNCOMMITTED = re.compile(r"-[0-9a-f]{32}\.parquet$")
 _MANIFEST = "name string, path string, size long, rows long, partition string, least string, greatest string"
 
 
 class Layout(Struct, frozen=True):
-    """How files of a table are laid out: in which folder of the store, with which columns, and by what divided.
+    """The layout of a table's files: the folder in the store, the columns, and the partition columns.
 
-    ``inside``: the columns that divide are in the files, and not in the names of folders.
+    ``inside``: partition columns are in the files too, not only in the names of folders.
     """
 
     folder: str
@@ -61,13 +61,13 @@ class Layout(Struct, frozen=True):
 
     @property
     def stored(self) -> pa.Schema:
-        """Those that are in files."""
+        """The columns in files."""
         columns = self.columns
         return columns if self.inside else pa.schema([each for each in columns if each.name not in self.divided_by])
 
 
 class DataFile(Struct, frozen=True):
-    """A file that was written. ``path`` is relative to the store; values are as JSON has them."""
+    """A written file. ``path`` is relative to the store; values are JSON values."""
 
     path: str
     size: int
@@ -78,21 +78,21 @@ class DataFile(Struct, frozen=True):
 
     @property
     def first(self) -> int:
-        """The first position in it."""
+        """Its first position."""
         return int(self.least["position"])
 
     @property
     def last(self) -> int:
-        """The last one."""
+        """Its last position."""
         return int(self.greatest["position"])
 
 
-#: Gives rows for tables, by the tables' names.
+#: Splits rows by the tables' names.
 Divide = Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]
 
 
 def write(rows: DataFrame, store: Store, layouts: Mapping[str, Layout], divide: Divide) -> dict[str, list[DataFile]]:
-    """Have executors write rows to files of these tables. Raises what Spark raises."""
+    """Have executors write rows to files of these tables. Raises Spark's errors."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with TaskWriter(store, layouts) as writer:
@@ -101,13 +101,13 @@ def write(rows: DataFrame, store: Store, layouts: Mapping[str, Layout], divide: 
                     writer.add(name, part)
             yield _manifest(writer.close())
 
-    found: dict[str, list[DataFile]] = {name: [] for name in layouts}
+    files_of: dict[str, list[DataFile]] = {name: [] for name in layouts}
     for row in rows.mapInArrow(work, _MANIFEST).collect():
         values = (json.loads(row[name]) for name in ("partition", "least", "greatest"))
-        found[row["name"]].append(DataFile(row["path"], row["size"], row["rows"], *values))
-    for files in found.values():
+        files_of[row["name"]].append(DataFile(row["path"], row["size"], row["rows"], *values))
+    for files in files_of.values():
         files.sort(key=lambda file: (file.first, file.path))
-    return found
+    return files_of
 
 
 def _manifest(files: Sequence[tuple[str, DataFile]]) -> pa.RecordBatch:
@@ -124,7 +124,7 @@ def _manifest(files: Sequence[tuple[str, DataFile]]) -> pa.RecordBatch:
 
 
 class TaskWriter:
-    """The files of one task: one for each table and each part that divides it."""
+    """The files of one task: one for each partition of each table."""
 
     def __init__(self, store: Store, layouts: Mapping[str, Layout]) -> None:
         self._store = store
@@ -141,7 +141,7 @@ class TaskWriter:
             raise StoreFailed(text) from None
 
     def add(self, name: str, rows: pa.RecordBatch) -> None:
-        """Take rows of a table."""
+        """Add rows of a table."""
         layout = self._layouts[name]
         for values, part in divided(fitted(rows, layout.columns), layout.divided_by):
             key = name, values
@@ -178,29 +178,29 @@ class FileWriter:
         self._greatest: dict[str, Any] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows. They are written when there are enough of them."""
+        """Add rows. They are written when there are enough of them."""
         self._held.append(rows.select(self._schema.names))
 
     def flush(self) -> None:
-        """What is held becomes a row group."""
+        """Write the held rows as a row group."""
         if not self._held:
             return
-        found = pa.Table.from_batches(self._held, self._schema)
+        table = pa.Table.from_batches(self._held, self._schema)
         self._held = []
-        self._rows += found.num_rows
+        self._rows += table.num_rows
         for name in MEASURED:
-            if name in found.column_names:
-                self._measure(name, pc.min_max(found.column(name)).as_py())
-        self._writer.write_table(found, row_group_size=max(1, found.num_rows))
+            if name in table.column_names:
+                self._measure(name, pc.min_max(table.column(name)).as_py())
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def _measure(self, name: str, ends: dict[str, Any]) -> None:
-        least, greatest = _told(ends["min"]), _told(ends["max"])
+        least, greatest = _as_json(ends["min"]), _as_json(ends["max"])
         if least is not None:
             self._least[name] = min(least, self._least.get(name, least))
             self._greatest[name] = max(greatest, self._greatest.get(name, greatest))
 
     def close(self) -> DataFile:
-        """The file is there as a whole."""
+        """Finish the file."""
         self.flush()
         self._writer.close()
         size = self._file.tell()
@@ -209,13 +209,13 @@ class FileWriter:
         return DataFile(self._path, size, self._rows, self._partition, self._least, self._greatest)
 
 
-def _told(value: Any) -> Any:
-    """As JSON has it."""
+def _as_json(value: Any) -> Any:
+    """The JSON form of a value."""
     return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(value, datetime) else value
 
 
 def fitted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a table, in their types: Spark has times in the session's zone."""
+    """The table's columns in their types: Spark's times are in the session's zone."""
     columns = [rows.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -234,12 +234,12 @@ def divided(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[
 
 
 def folder_name(column: str, value: str) -> str:
-    """A value as the name of a folder can have it: as it is, but for special characters and names that are too long."""
-    return _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", short(column, value)) or NO_NAME
+    """A value as a folder's name, with special characters escaped and long names cut."""
+    return _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", short(column, value)) or NO_NAME
 
 
 def short(column: str, value: str) -> str:
-    """A value of which the folder's name is not too long."""
+    """A value cut so that the folder's name is not too long."""
     size = len(value.encode()) + 2 * len(_SPECIAL.findall(value))
     if size <= MOST_BYTES - len(f"{column}="):
         return value

@@ -1,7 +1,7 @@
-"""Tables of Apache Iceberg, by ``pyiceberg``: a catalogue names the table's newest metadata, which names its files.
+"""Tables of Apache Iceberg, by ``pyiceberg``: a catalogue names the table's newest metadata, which lists its files.
 
 A batch is one commit. The snapshot carries the query and the number of the batch; the table's properties, which are
-part of the same commit, have what the newest batch says. Without a catalogue of somebody's own, ours is SQLite.
+part of the same commit, describe the newest batch. The default catalogue is our own, in SQLite.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from penstock.spark.pipelines.lake.tables import (
     library,
 )
 
-#: By what a new table is divided.
+#: Partition column of a new table.
 DIVIDED_BY = ("date",)
 #: The file of our own catalogue.
 DATABASE = "iceberg.db"
-#: Under this name properties and snapshots have the query whose batch it was.
+#: The property, in tables and snapshots, for the query of the batch.
 MARK_QUERY = "penstock.query"
-#: Of a new table: many small commits must not make its metadata grow.
+#: Properties of a new table: many small commits must not make its metadata grow.
 SETTINGS = {
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-#: Hours for which one can look back at how the table was.
+#: Hours for which old snapshots are kept.
 HISTORY_HOURS = 24
 
 
@@ -56,7 +56,7 @@ class IcebergFormat(Transactional):
     kind = "iceberg"
 
     def __init__(self, store: Store, name: str, options: CatalogueOptions, *, only_read: bool = False) -> None:
-        """``only_read``: nothing is changed, and of our own catalogue, which may be elsewhere, nothing is needed."""
+        """``only_read``: change nothing, and do without our own catalogue, which may be on another machine."""
         super().__init__(store, name)
         errors = library("pyiceberg.exceptions", "iceberg")
         library("pyiceberg.catalog.sql", "iceberg")
@@ -85,7 +85,7 @@ class IcebergFormat(Transactional):
             return library("pyiceberg.catalog", "iceberg").load_catalog(
                 self._options.name or CATALOGUE, **{**self.store.iceberg_options(), **given}
             )
-        except Exception as error:  # each kind of catalogue has failures of its own
+        except Exception as error:  # each kind of catalogue has its own exceptions
             raise LakeError(f"{self._options.words} can't be used: {reason_of(error)}") from None
 
     def exists(self) -> bool:
@@ -106,21 +106,21 @@ class IcebergFormat(Transactional):
             return self._registered()
 
     def _registered(self) -> Any:
-        """A table that is there but not in the catalogue, which was lost. Ours is put right; others are not ours."""
-        found = self._newest()
-        if found is None:
+        """A table that is there but not in the catalogue, which was lost. Ours is repaired; others are the user's."""
+        table = self._newest()
+        if table is None:
             return None
         if not self._options.ours:
-            text = f"register_table({self._identifier!r}, {found.metadata_location!r})"
+            text = f"register_table({self._identifier!r}, {table.metadata_location!r})"
             raise LakeError(f"the catalogue does not know table {self.name}, which is there: {text} tells it")
-        if self._only_read or MARK_QUERY not in found.properties:
-            return found
+        if self._only_read or MARK_QUERY not in table.properties:
+            return table
         self._catalogue.create_namespace_if_not_exists(self._options.namespace)
-        return self._catalogue.register_table(self._identifier, found.metadata_location)
+        return self._catalogue.register_table(self._identifier, table.metadata_location)
 
     def _newest(self) -> Any:
-        """The table by its newest metadata that is whole: one that was being written when all ended is not."""
-        listed = [found.path for found in self.store.files(f"{self.name}/metadata", ".metadata.json")]
+        """The table from its newest complete metadata: the last file may have been cut off by a crash."""
+        listed = [file.path for file in self.store.files(f"{self.name}/metadata", ".metadata.json")]
         table = library("pyiceberg.table", "iceberg").StaticTable
         for path in sorted(listed, key=_version, reverse=True):
             with suppress(*self._broken):
@@ -140,49 +140,49 @@ class IcebergFormat(Transactional):
         return int(table.properties["penstock.batch"]) >= batch
 
     def last(self) -> Decided | None:
-        """What the newest batch says."""
+        """The table's newest batch."""
         table = self._opened()
         text = table.properties.get(MARK) if table is not None else None
         return None if text is None else msgspec.json.decode(text, type=Decided)
 
     def position(self, identity: str) -> int | None:
-        """What the newest batch says, if it is of this journal."""
+        """The next position after the newest batch, if it is of this journal."""
         last = self.last()
         return None if last is None or last.state.get("identity") != identity else last.position
 
     def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
-        """By date. Iceberg wants all columns in the files."""
+        """By date. Iceberg requires all columns in the files."""
         return Layout(f"{self.name}/data", columns.serialize().to_pybytes(), DIVIDED_BY, inside=True, prefix=prefix)
 
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
-        """One commit, of columns, properties and files."""
+        """One commit of columns, properties and files."""
         began = time.time()
         table = self._opened()
-        told = {MARK_QUERY: mark.query, "penstock.batch": str(mark.batch)}
+        marks = {MARK_QUERY: mark.query, "penstock.batch": str(mark.batch)}
         with self._creation(columns) if table is None else _once(table) as transaction:
             if table is not None:
                 with transaction.update_schema() as update:
                     update.union_by_name(columns)
-            transaction.set_properties({**told, MARK: msgspec.json.encode(mark).decode()})
+            transaction.set_properties({**marks, MARK: msgspec.json.encode(mark).decode()})
             urls = [_url(self.store, file.path) for file in files]
-            transaction.add_files(urls, snapshot_properties=told, check_duplicate_files=False)
+            transaction.add_files(urls, snapshot_properties=marks, check_duplicate_files=False)
         self._settle(began)
 
     def _creation(self, columns: pa.Schema) -> Any:
-        """The table comes with its first batch: one without any would be nobody's."""
+        """Create the table with its first batch: a table without one would have no owner."""
         self._catalogue.create_namespace_if_not_exists(self._options.namespace)
         begin = partial(self._catalogue.create_table_transaction, self._identifier, columns, properties=SETTINGS)
         try:
-            found = begin(location=_url(self.store, self.name))
-        except self._unwanted:  # a catalogue may keep metadata where it likes: data files are in the lake
-            found = begin()
-        with found.update_spec() as update:
+            creation = begin(location=_url(self.store, self.name))
+        except self._unwanted:  # the catalogue chooses where metadata is: data files are in the lake
+            creation = begin()
+        with creation.update_spec() as update:
             for name in DIVIDED_BY:
                 update.add_identity(name)
-        return found
+        return creation
 
     def _settle(self, since: float) -> None:
-        """Have the metadata on disk: the library leaves that to the system."""
+        """Sync the metadata to disk, which the library does not do."""
         location = self._opened().metadata_location
         if not self.store.remote and location.startswith(("file:", "/")):
             folder = Path(location.removeprefix("file://")).parent
@@ -194,8 +194,8 @@ class IcebergFormat(Transactional):
     def data_files(self) -> list[TableFile]:
         """From the manifests, which have the positions too."""
         table = self._opened()
-        found = [self._described(table, task.file) for task in table.scan().plan_files()] if table is not None else []
-        return sorted(found, key=lambda file: file.first)
+        files = [self._described(table, task.file) for task in table.scan().plan_files()] if table is not None else []
+        return sorted(files, key=lambda file: file.first)
 
     def _described(self, table: Any, file: Any) -> TableFile:
         number = table.schema().find_field("position").field_id
@@ -204,7 +204,7 @@ class IcebergFormat(Transactional):
         return TableFile(where, first, last, file.record_count, _partition(table, file))
 
     def compact(self, spark: Any) -> int:
-        """Executors write larger files, and one commit puts them in the place of the small ones."""
+        """Executors write larger files, and one commit replaces the small ones by them."""
         table = self._opened()
         groups = self._small_files() if table is not None else []
         folder = f"{self.name}/data"
@@ -220,13 +220,13 @@ class IcebergFormat(Transactional):
                     for old in each.old:
                         update.delete_data_file(known[old])
                     update.append_data_file(described(table.io, table.metadata, _url(self.store, each.new)))
-        except self.failures:  # somebody else has changed what would have been replaced: next time
+        except self.failures:  # somebody else has changed these files: next time
             return 0
         self._settle(began)
         return sum(len(each.old) for each in done)
 
     def _small_files(self) -> list[list[Any]]:
-        """Files that can become one, by what the table is divided by and in the order of their positions."""
+        """Groups of files to merge, by partition and in the order of their positions."""
         self.refresh()
         parts: defaultdict[str, list[Any]] = defaultdict(list)
         for task in self._table.scan().plan_files():
@@ -244,7 +244,7 @@ class IcebergFormat(Transactional):
         return [group for group in groups if len(group) > 1]
 
     def clean(self) -> None:
-        """Forget old snapshots, and remove files that no snapshot has: the library does the first only."""
+        """Expire old snapshots through the library, then remove unreferenced files, which it leaves behind."""
         table = self._opened()
         if table is None:
             return
@@ -252,22 +252,22 @@ class IcebergFormat(Transactional):
         table.maintenance.expire_snapshots().older_than(now - timedelta(hours=HISTORY_HOURS)).commit()
         self.refresh()
         known = set(_referenced(self.store, table))
-        for found in list(self.store.files(self.name)):
-            path = self.store.relative(found.path)
-            if path not in known and found.mtime < now - timedelta(hours=KEEP_HOURS):
+        for file in list(self.store.files(self.name)):
+            path = self.store.relative(file.path)
+            if path not in known and file.mtime < now - timedelta(hours=KEEP_HOURS):
                 self.store.remove(path)
 
 
 def _once(table: Any) -> Any:
-    """A transaction. The library would repeat a commit without asking whether the batch has come meanwhile; we ask."""
+    """A transaction without the library's retries: before each retry we check whether the batch is already there."""
     table.metadata.properties["commit.retry.num-retries"] = "0"
     return table.transaction()
 
 
 def _families(errors: Any) -> tuple[type[Exception], ...]:
-    """All that the library raises: its errors have no base of their own."""
-    found = (each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception))
-    return tuple(each for each in found if each.__module__ == errors.__name__)
+    """All of the library's exceptions, which have no common base."""
+    kinds = (each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception))
+    return tuple(each for each in kinds if each.__module__ == errors.__name__)
 
 
 def _partition(table: Any, file: Any) -> dict[str, str]:
@@ -276,7 +276,7 @@ def _partition(table: Any, file: Any) -> dict[str, str]:
 
 
 def _version(path: str) -> tuple[int, str]:
-    """Metadata files begin with their number."""
+    """The number at the start of a metadata file's name."""
     name = path.rpartition("/")[2]
     number = re.match(r"v?(\d+)", name)
     return (int(number[1]) if number else 0), name
@@ -291,7 +291,7 @@ def _path(store: Store, file: Any) -> str:
 
 
 def _referenced(store: Store, table: Any) -> Iterator[str]:
-    """Every file that any snapshot has."""
+    """Every file that any snapshot refers to."""
     yield store.relative(table.metadata_location)
     yield from (store.relative(entry.metadata_file) for entry in table.metadata.metadata_log)
     seen: set[str] = set()

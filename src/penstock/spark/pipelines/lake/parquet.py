@@ -1,8 +1,8 @@
 """Plain Parquet: files in folders by namespace, queue, date and hour, and nothing else.
 
-There is nothing that could say which files belong together. So executors write outside of the table, and when the
-batch is decided (``batches.py``) its files are moved into place, one by one, and are never touched again. The name of
-a file tells its batch and its positions.
+Nothing lists which files belong together. So executors write outside of the table, and when the batch is decided
+(``batches.py``) its files are moved into place, one by one, and never change again. A file's name contains its batch
+and its positions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ParquetFormat(Table):
         return Layout(f"{attempt}/{self.name}", schema, DIVIDED_BY, inside=False, prefix=prefix)
 
     def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> list[tuple[str, str]]:
-        """Where each file belongs."""
+        """The files to move, and where to."""
         moves = []
         for number, file in enumerate(files):
             folders = file.path.rpartition("/")[0].partition(f"/{self.name}/")[2]
@@ -47,8 +47,8 @@ class ParquetFormat(Table):
         return moves
 
     def data_files(self) -> list[TableFile]:
-        """Positions and rows come from the files' names; no file is opened. Raises LakeError for a foreign file."""
-        paths = [self.store.relative(found.path) for found in self.store.files(self.name, ".parquet")]
+        """Positions and rows from the files' names, without opening them. Raises LakeError for a foreign file."""
+        paths = [self.store.relative(file.path) for file in self.store.files(self.name, ".parquet")]
         return sorted(map(self._described, paths), key=lambda file: file.first)
 
     def _described(self, path: str) -> TableFile:
@@ -68,8 +68,8 @@ def first_position(path: str) -> int:
 
 def _positions(path: str) -> tuple[int, int, int]:
     """First and last position, and the number of rows."""
-    found = _NAME.fullmatch(path.rpartition("/")[2])
-    if found is None:
+    match = _NAME.fullmatch(path.rpartition("/")[2])
+    if match is None:
         raise LakeError(f"{path} is not a file of this archive: expected a name like {_EXAMPLE}. Move it elsewhere")
-    first, last, rows = map(int, found.groups())
+    first, last, rows = map(int, match.groups())
     return first, last, rows

@@ -1,4 +1,4 @@
-"""Executors put small files together. Rows stay as they are, and so does their order; no row comes to the driver."""
+"""Executors merge small files. Rows and their order stay the same; no row comes to the driver."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from msgspec import Struct
 from penstock.spark.errors import StoreFailed
 from penstock.spark.pipelines.lake.store import Store, reason_of
 
-#: Rows of a file that are in memory at a time.
+#: Rows of a file in memory at a time.
 ROWS = 65_536
 
 
 class Rewritten(Struct, frozen=True):
-    """Files, and the one that has their rows. Paths are relative to the store."""
+    """Files, and the one that replaces them. Paths are relative to the store."""
 
     old: list[str]
     new: str
 
 
 def rewrite(spark: Any, store: Store, groups: Sequence[Sequence[str]], folder: str) -> list[Rewritten]:
-    """One new file for those files of each group that have the same columns. A task for each group."""
+    """Merge the files of each group that have the same columns. One task for each group."""
     if not groups:
         return []
 
@@ -42,16 +42,16 @@ def rewrite(spark: Any, store: Store, groups: Sequence[Sequence[str]], folder: s
             raise StoreFailed(f"files in {store.uri()} can't be put together: {reason_of(error)}") from None
 
     listed = spark.createDataFrame([(json.dumps(list(group)),) for group in groups], "files string")
-    found = listed.repartition(len(groups)).mapInArrow(work, "old string, new string").collect()
-    return [Rewritten(json.loads(row["old"]), row["new"]) for row in found]
+    merged = listed.repartition(len(groups)).mapInArrow(work, "old string, new string").collect()
+    return [Rewritten(json.loads(row["old"]), row["new"]) for row in merged]
 
 
 def _alike(store: Store, files: Sequence[str]) -> list[list[str]]:
-    """Files with the same columns, together: those from before a schema has grown stay by themselves."""
+    """Files grouped by their columns: those from before the schema grew stay apart."""
     groups: list[tuple[pa.Schema, list[str]]] = []
     for file in files:
         schema = pq.read_schema(store.full(file), filesystem=store.filesystem)
-        known = next((group for found, group in groups if found.equals(schema)), None)
+        known = next((group for columns, group in groups if columns.equals(schema)), None)
         if known is None:
             groups.append((schema, [file]))
         else:
@@ -66,8 +66,8 @@ def _write(store: Store, files: Sequence[str], folder: str) -> Rewritten:
     with store.create(target) as stream:
         with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
             for file in files:
-                with pq.ParquetFile(store.full(file), filesystem=store.filesystem) as found:
-                    for batch in found.iter_batches(batch_size=ROWS):
+                with pq.ParquetFile(store.full(file), filesystem=store.filesystem) as source:
+                    for batch in source.iter_batches(batch_size=ROWS):
                         writer.write_batch(batch)
         store.settle(stream)
     return Rewritten(list(files), target)

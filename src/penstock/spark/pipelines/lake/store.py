@@ -1,7 +1,7 @@
-"""Where tables are: a local folder, or a prefix of an object store that speaks S3.
+"""The place of tables: a local folder, or a prefix of an S3 object store.
 
-A ``Store`` is a value that travels to executors. What is secret in it is shown nowhere: not when it is printed, and so
-not in logs, plans or Spark's pages.
+A ``Store`` is a value that is sent to executors. Its repr hides secrets, so they do not appear in logs, plans or
+Spark's pages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec.structs import asdict
 
 from penstock.spark.pipelines.lake.batches import LakeError, make_folders, sync
 
-#: Options of an object store: the variables that stand in for them, and what ``deltalake`` and ``pyiceberg`` call them.
+#: Options of an object store: their environment variables, and their names in ``deltalake`` and ``pyiceberg``.
 OPTIONS = {
     "endpoint": (("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "AWS_ENDPOINT_URL", "s3.endpoint"),
     "region": (("AWS_REGION", "AWS_DEFAULT_REGION"), "AWS_REGION", "s3.region"),
@@ -29,16 +29,16 @@ OPTIONS = {
     "secret": (("AWS_SECRET_ACCESS_KEY",), "AWS_SECRET_ACCESS_KEY", "s3.secret-access-key"),
     "session": (("AWS_SESSION_TOKEN",), "AWS_SESSION_TOKEN", "s3.session-token"),
 }
-#: Where nothing is said. Servers of one's own have no regions, but signatures have one.
+#: The default region. Self-hosted servers have no regions, but signatures contain one.
 REGION = "us-east-1"
-#: Seconds until a connection, and an answer, are given up and tried again.
+#: Seconds until a connection, or an answer, times out and is retried.
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
-#: How often a request is tried before it counts as failed: some ten seconds if it is refused, minutes if it hangs.
+#: Attempts of a request: about ten seconds if it is refused, minutes if it hangs.
 ATTEMPTS = 8
 
 
 class S3Options(Struct, frozen=True):
-    """How to reach an object store. What is empty is left to the machine, as with other programs for S3."""
+    """Options of an object store. Empty ones come from the machine's own S3 configuration."""
 
     endpoint: str = ""
     region: str = ""
@@ -51,16 +51,16 @@ class S3Options(Struct, frozen=True):
 
 
 def s3_options(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> S3Options:
-    """From options, or else from the environment. ``@FILE`` as a value is what the file has."""
+    """From options, or else from the environment. ``@FILE`` as a value is replaced by the file's content."""
     variables = os.environ if environment is None else environment
     unknown = [name for name in given if name not in OPTIONS]
     if unknown:
         raise LakeError(f"there is no store option {unknown[0]!r}: choose from {', '.join(OPTIONS)}")
-    found = {}
+    values = {}
     for name, (places, *_) in OPTIONS.items():
         value = given.get(name) or next((variables[each] for each in places if variables.get(each)), "")
-        found[name] = from_file(f"the store's {name}", value)
-    options = S3Options(**found)
+        values[name] = from_file(f"the store's {name}", value)
+    options = S3Options(**values)
     if bool(options.key) != bool(options.secret):
         there, missing = ("key", "secret") if options.key else ("secret", "key")
         raise LakeError(f"the store has a {there} but no {missing}: give both (--store {missing}=…), or neither")
@@ -70,7 +70,7 @@ def s3_options(given: Mapping[str, str], environment: Mapping[str, str] | None =
 
 
 def from_file(what: str, value: str) -> str:
-    """A value, or what the file has that ``@FILE`` names: in a list of processes, only the name is seen."""
+    """A value, or the content of ``@FILE``, so that a secret does not appear in the list of processes."""
     if not value.startswith("@"):
         return value
     try:
@@ -92,7 +92,7 @@ class Store:
         bare = text.removeprefix("s3://").strip("/") if self.remote else str(Path(text).absolute())
         if not bare:
             raise LakeError(f"{place}: which bucket? A lake in an object store is s3://BUCKET/PATH")
-        #: As ``filesystem`` wants it.
+        #: The root for ``filesystem``.
         self.base = bare
 
     def __repr__(self) -> str:
@@ -102,15 +102,15 @@ class Store:
         return Store, (self.uri(), self.options)
 
     def uri(self, path: str = "") -> str:
-        """As a person, and other libraries, would write it."""
+        """The URI of a path, for people and other libraries."""
         return f"s3://{self.full(path)}" if self.remote else self.full(path)
 
     def full(self, path: str = "") -> str:
-        """As ``filesystem`` wants it."""
+        """A path for ``filesystem``."""
         return f"{self.base}/{path}" if path else self.base
 
     def relative(self, path: str) -> str:
-        """The other way round; of a URI too."""
+        """The inverse of ``full`` and of ``uri``."""
         bare = path.removeprefix("s3://").removeprefix("file://")
         return bare.removeprefix(f"{self.base}/")
 
@@ -132,7 +132,7 @@ class Store:
         )
 
     def delta_options(self) -> dict[str, str]:
-        """The same in the words of ``deltalake``."""
+        """The options for ``deltalake``."""
         if not self.remote:
             return {}
         plain = {"AWS_ALLOW_HTTP": "true"} if self.options.endpoint.startswith("http://") else {}
@@ -144,26 +144,26 @@ class Store:
         return {**self._named(1), **plain, **waits, "AWS_CONDITIONAL_PUT": "etag"}
 
     def iceberg_options(self) -> dict[str, str]:
-        """The same in the words of ``pyiceberg``."""
+        """The options for ``pyiceberg``."""
         if not self.remote:
             return {}
         waits = {"s3.connect-timeout": str(CONNECT_SECONDS), "s3.request-timeout": str(ANSWER_SECONDS)}
         return {**self._named(2), **waits, "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
 
     def _named(self, library: int) -> dict[str, str]:
-        """Options that have a value, by the names that a library has for them: its place in ``OPTIONS``."""
+        """Non-empty options under a library's names; ``library`` is its index in ``OPTIONS``."""
         known = {**asdict(self.options), "region": self.options.region or REGION}
         return {names[library]: known[name] for name, names in OPTIONS.items() if known[name]}  # type: ignore[misc]
 
     def files(self, path: str, ending: str = "") -> Iterator[pafs.FileInfo]:
-        """All files below a folder whose names end like this, with sizes and times; none if it is not there."""
+        """All files below a folder with this ending, with sizes and times; none if the folder does not exist."""
         selector = pafs.FileSelector(self.full(path), recursive=True, allow_not_found=True)
-        for found in self.filesystem.get_file_info(selector):
-            if found.type == pafs.FileType.File and found.path.endswith(ending):
-                yield found
+        for info in self.filesystem.get_file_info(selector):
+            if info.type == pafs.FileType.File and info.path.endswith(ending):
+                yield info
 
     def has_files(self, path: str, ending: str = "") -> bool:
-        """Whether there are any."""
+        """Whether there are any files below a folder with this ending."""
         return next(self.files(path, ending), None) is not None
 
     def exists(self, path: str) -> bool:
@@ -171,7 +171,7 @@ class Store:
         return bool(self.filesystem.get_file_info(self.full(path)).type != pafs.FileType.NotFound)
 
     def move(self, path: str, to: str) -> None:
-        """In one step, if the file is still there. What the new place had is replaced."""
+        """Move a file atomically, if it is still there. Replaces an existing file."""
         if not self.exists(path):
             return
         if not self.remote:
@@ -181,16 +181,16 @@ class Store:
             sync(Path(self.full(to)).parent)
 
     def remove(self, path: str) -> None:
-        """Remove a file or folder. It is no error if there is none."""
+        """Remove a file or folder, if it exists."""
         kind = self.filesystem.get_file_info(self.full(path)).type
-        with suppress(FileNotFoundError):  # a removal of which the answer was lost is repeated
+        with suppress(FileNotFoundError):  # a removal is retried if its answer was lost
             if kind == pafs.FileType.File:
                 self.filesystem.delete_file(self.full(path))
             elif kind == pafs.FileType.Directory:
                 self.filesystem.delete_dir(self.full(path))
 
     def create(self, path: str) -> BinaryIO:
-        """A new file, to be written from the beginning to the end. It is there when it is closed, or not at all."""
+        """A new file for sequential writing. It appears when it is closed, or not at all."""
         if self.remote:
             stream: BinaryIO = self.filesystem.open_output_stream(self.full(path))
             return stream
@@ -199,13 +199,13 @@ class Store:
         return target.open("wb")
 
     def settle(self, file: BinaryIO) -> None:
-        """Have what was written on disk, before the file is closed."""
+        """Sync what was written to disk, before the file is closed."""
         if not self.remote:
             file.flush()
             os.fsync(file.fileno())
 
     def check(self) -> None:
-        """That files can be written and removed there, told before anything is begun."""
+        """Raise early if files can't be written and removed there."""
         probe = f"_penstock/probe-{os.getpid()}"
         try:
             with self.create(probe) as file:
@@ -215,13 +215,13 @@ class Store:
             raise LakeError(f"the lake {self.uri()} can't be written to: {reason_of(error)}") from None
 
 
-#: What some libraries put around words for terminals.
+#: Terminal escapes in the errors of some libraries.
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m↳?")
 
 
 def reason_of(error: BaseException) -> str:
-    """What a library says of a failure, on one line and in short."""
+    """A library's error, shortened to one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = " ".join(_COLOURS.sub("", str(error)).split())
-    return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"  # the cause is in the end
+    return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"  # the cause is at the end

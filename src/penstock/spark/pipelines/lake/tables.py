@@ -1,7 +1,7 @@
-"""A table of the lake, whatever its format: executors write files, the driver commits them once, others read them.
+"""A table of the lake in any format: executors write files, the driver commits them once, others read them.
 
-A commit carries the query and the batch, so that a repetition adds nothing, and what a pipeline has to know to go on:
-where the next batch starts, and in which journal. So a table says itself what it has.
+A commit records the query and the batch, so that a repetition adds nothing, and what a pipeline needs to continue:
+where the next batch starts, and in which journal. So a table describes its own content.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from penstock.spark.pipelines.lake.store import Store, from_file, reason_of
 
 KINDS = ("delta", "iceberg", "parquet")
 QUARANTINE = "quarantine"
-#: Under this name commits have what a pipeline remembers.
+#: The property of commits for the pipeline's state.
 MARK = "penstock"
-#: The name of our own catalogue of Iceberg's tables, and of one that has none.
+#: The name of our own catalogue of Iceberg tables, and of one without a name.
 CATALOGUE = "penstock"
-#: How often a commit is tried when somebody else's came first.
+#: Attempts of a commit when others come first.
 TRIES = 5
-#: Files smaller than this are put together, until they have this size.
+#: Smaller files are merged until they have this size.
 TARGET_BYTES = 128 * 2**20
-#: Hours for which files stay that are part of no table any more: queries that have begun may still read them, and
-#: tasks that nobody waits for may still write them.
+#: Hours for which files stay that no longer belong to a table: running queries may still read them, and abandoned tasks
+#: may still write them.
 KEEP_HOURS = 168
 
 
 class TableFile(Struct, frozen=True):
-    """A data file of a table as a reader needs it: where it is, and which positions it has from and to.
+    """A data file of a table for readers: its path and its positions.
 
-    ``partition`` are the columns that are the same in all of its rows and that the file itself may lack.
+    ``partition`` are columns with one value for all of its rows, which the file itself may lack.
     """
 
     path: str
@@ -47,7 +47,7 @@ class TableFile(Struct, frozen=True):
 
 
 class CatalogueOptions(Struct, frozen=True):
-    """Where Iceberg's tables are listed: a name and properties of pyiceberg's. With neither, SQLite in ``folder``."""
+    """The catalogue of Iceberg tables: a name and properties for pyiceberg. Without either, SQLite in ``folder``."""
 
     folder: str = ""
     name: str = ""
@@ -56,12 +56,12 @@ class CatalogueOptions(Struct, frozen=True):
 
     @property
     def ours(self) -> bool:
-        """Whether it is the one that pipelines make for themselves."""
+        """Whether it is the pipelines' own catalogue."""
         return not self.name and not self.properties
 
     @property
     def words(self) -> str:
-        """As errors name it, without what may be secret."""
+        """Its description for errors, without secrets."""
         kind = self.properties.get("type", "")
         return f"the catalogue {self.name or CATALOGUE}" + (f" of type {kind}" if kind else "")
 
@@ -70,7 +70,7 @@ class CatalogueOptions(Struct, frozen=True):
 
 
 def catalogue_options(given: Iterable[tuple[str, str]], folder: str = "") -> CatalogueOptions:
-    """From what was chosen, of which ``name`` and ``namespace`` are ours. ``@FILE`` as a value is what the file has."""
+    """Parse options, of which ``name`` and ``namespace`` are ours. ``@FILE`` as a value is replaced by its content."""
     more = {name: from_file(f"the catalogue's {name}", value) for name, value in given}
     named = {name: more.pop(name) for name in ("name", "namespace") if name in more}
     return CatalogueOptions(folder, **named, properties=more)
@@ -80,7 +80,7 @@ class Table(ABC):
     """A table by its name."""
 
     kind: ClassVar[str]
-    #: All that the format's library, and its store, may raise.
+    #: All exceptions of the format's library and its store.
     failures: tuple[type[Exception], ...] = (OSError,)
 
     def __init__(self, store: Store, name: str) -> None:
@@ -89,47 +89,47 @@ class Table(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is one."""
+        """Whether the table exists."""
 
     @abstractmethod
     def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
-        """How executors have to write its files."""
+        """How executors must lay out its files."""
 
     @abstractmethod
     def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> list[tuple[str, str]]:
-        """Make files part of the table, once. Returns files to be moved when the batch is decided, and where to."""
+        """Add files to the table, once. Returns files to move when the batch is decided, and where to."""
 
     @abstractmethod
     def data_files(self) -> list[TableFile]:
         """Its files, by position."""
 
     def begin(self, identity: str) -> None:  # noqa: B027 - plain files can't tell who else writes
-        """From now on nobody else may add rows of this journal."""
+        """Keep others from adding rows of this journal from now on."""
 
     def has(self, query: str, batch: int) -> bool:
-        """Whether it has this batch, as far as the table itself can tell."""
+        """Whether it has this batch, as far as the table itself records it."""
         return False
 
     def last(self) -> Decided | None:
-        """What its newest batch says, as far as the table itself can tell."""
+        """Its newest batch, as far as the table itself records it."""
         return None
 
     def position(self, identity: str) -> int | None:
-        """Where the next batch from this journal starts, as far as the table itself can tell."""
+        """Where the next batch from this journal starts, as far as the table itself records it."""
         return None
 
     def compact(self, spark: Any) -> int:
-        """Put small files together. Returns how many there were."""
+        """Merge small files. Returns how many there were."""
         return 0
 
     def clean(self) -> None:  # noqa: B027 - plain files are never left behind
-        """Remove what has been part of no table for a while."""
+        """Remove files that have belonged to no table for a while."""
 
 
 class Transactional(Table):
-    """A table whose format has commits: they are made once, and nobody else's rows of the same journal come between."""
+    """A table whose format has commits: each batch is committed once, with no foreign rows in between."""
 
-    #: What the format's library raises when somebody else's commit came first.
+    #: The library's exceptions for a commit that lost against another one.
     conflicts: tuple[type[Exception], ...] = ()
 
     def __init__(self, store: Store, name: str) -> None:
@@ -142,10 +142,10 @@ class Transactional(Table):
 
     @abstractmethod
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
-        """One commit, which grows the columns where they have grown. Raises one of ``conflicts``."""
+        """One commit, including new columns. Raises one of ``conflicts``."""
 
     def begin(self, identity: str) -> None:
-        """From now on nobody else may add rows of this journal."""
+        """Keep others from adding rows of this journal from now on."""
         self.refresh()
         self._seen = identity, self.position(identity)
 
@@ -161,7 +161,7 @@ class Transactional(Table):
         identity = str(mark.state["identity"])
         for _ in range(TRIES):
             self.refresh()
-            if self.has(mark.query, mark.batch):  # it came again, or the answer to its commit was lost
+            if self.has(mark.query, mark.batch):  # it was repeated, or the answer to its commit was lost
                 self._seen = identity, self.position(identity)
                 return
             if self._seen is not None and self.position(identity) != self._seen[1]:
@@ -177,7 +177,7 @@ class Transactional(Table):
 
 
 def library(module: str, extra: str) -> Any:
-    """A module of a format's library."""
+    """Import a format's library."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -187,7 +187,7 @@ def library(module: str, extra: str) -> Any:
 def open_table(
     kind: str, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
 ) -> Table:
-    """The table of this name and format, which may not be there yet. ``only_read``: for who will not write to it."""
+    """The table with this name and format, which may not exist yet. ``only_read``: for readers."""
     if kind == "delta":
         from penstock.spark.pipelines.lake.delta import DeltaFormat  # noqa: PLC0415 - its library is an extra
 
@@ -202,7 +202,7 @@ def open_table(
 
 
 def kind_of(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> str | None:
-    """Which format the table of this name has; None: there is none."""
+    """The format of the table with this name; None if there is none."""
     if store.exists(f"{name}/_delta_log"):
         return "delta"
     if catalogue is not None and not catalogue.ours:
@@ -210,18 +210,18 @@ def kind_of(store: Store, name: str, catalogue: CatalogueOptions | None = None) 
             return "iceberg"
     elif store.has_files(f"{name}/metadata", ".metadata.json"):
         return "iceberg"
-    found = (each.path for each in store.files(name, ".parquet"))
-    return "parquet" if any(not UNCOMMITTED.search(path) for path in found) else None
+    paths = (each.path for each in store.files(name, ".parquet"))
+    return "parquet" if any(not UNCOMMITTED.search(path) for path in paths) else None
 
 
 def existing_table(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> Table | None:
-    """A table of any format, for who only reads it; None: there is none."""
+    """A table of any format, for readers; None if there is none."""
     kind = kind_of(store, name, catalogue)
     return None if kind is None else open_table(kind, store, name, catalogue, only_read=True)
 
 
 def data_files(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> list[TableFile]:
-    """The data files of a table of any format with the positions that they have, by position."""
+    """The data files of a table of any format with their positions, by position."""
     table = existing_table(store, name, catalogue)
     if table is None:
         text = "run `penstock pipeline archive` first"
