@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from penstock.admin.app import UNPROVEN_BODY_BYTES
-from penstock.admin.connections import HANDSHAKES, PROVEN, UNPROVEN, oldest_of_most
+from penstock.admin.connections import HANDSHAKES, PROVEN, UNPROVEN, Acceptor, oldest_of_most
+from penstock.admin.process import listen
 from support.brokers import companion
 from support.certificates import Authority, client_context
 from support.web import Api, WebBroker, eventually
@@ -254,6 +256,29 @@ def _sql_processes(broker: WebBroker) -> str:
 
 def _bearer(api: Api) -> bytes:
     return b"Authorization: Bearer " + api.token.encode() + b"\r\n\r\n"
+
+
+def test_answers_are_sent_at_once() -> None:
+    """An answer is two small writes: with Nagle's algorithm the second waits 40 ms for the client's acknowledgement."""
+
+    async def no_delay() -> int:
+        loop = asyncio.get_running_loop()
+        made: asyncio.Future[asyncio.BaseTransport] = loop.create_future()
+
+        class Protocol(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.set_result(transport)
+
+        with closing(listen("127.0.0.1:0")) as listening, socket.create_connection(listening.getsockname()):
+            acceptor = Acceptor(listening, Protocol, None)
+            transport = await made
+            found: int = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            transport.close()
+            acceptor.close()
+            await acceptor.wait_closed()
+        return found
+
+    assert asyncio.run(no_delay()) != 0
 
 
 def test_who_has_most_makes_room() -> None:

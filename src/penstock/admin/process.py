@@ -37,7 +37,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     if (settings := read_settings(told, AdminSettings)) is None:
         return 0
     try:
-        listening = _listen(settings.address)
+        listening = listen(settings.address)
         config = _config(settings)
         config.load()
     except (OSError, ssl.SSLError) as error:
@@ -132,15 +132,15 @@ async def _nothing(scope: object, receive: object, send: object) -> None:
     """Stands for the application until there is one."""
 
 
-def _listen(address: str) -> socket.socket:
-    """Raises OSError."""
+def listen(address: str) -> socket.socket:
+    """A socket for clients. Raises OSError."""
     wait_for_address(address)
     if address.startswith("unix:"):
         return listen_unix(address.removeprefix("unix:"), BACKLOG)
     host, _, port = address.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, _, _, where = found[0]
-    listening = socket.socket(family, kind)
+    family, kind, protocol, _, where = found[0]
+    listening = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY where the protocol is named
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(where)
     listening.listen(BACKLOG)
