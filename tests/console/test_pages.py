@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from penstock.protocols import protocols
 from support.brokers import BrokerProcess, wait_for
 from support.browser import Watch
 from support.console import Api, Visit
@@ -154,6 +155,15 @@ def test_the_form_has_every_rule_that_the_api_describes(visit: Visit, api: Api) 
             expect(field).to_have_value("7" if name == "max_deliveries" else f"{rule['default']:g}")
             expect(page.locator(f"#{name}-hint")).to_have_text(rule["description"])
     expect(page.locator("form .fields").locator("input, select")).to_have_count(len(rules))
+
+
+def test_connections_are_filtered_by_the_protocols_of_the_broker(visit: Visit, api: Api) -> None:
+    titles = {name: protocol.title for name, protocol in protocols().items()}
+    assert api.get("overview")["protocols"] == titles
+    page = visit("#/connections?protocol=sspq")
+    chosen = page.get_by_label("Protocol", exact=True)
+    expect(chosen.locator("option")).to_have_text(["All protocols", *titles.values()])
+    expect(chosen).to_have_value("sspq")
 
 
 def dead_letters(api: Api, queue: str, number: int) -> None:

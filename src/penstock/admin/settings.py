@@ -15,6 +15,8 @@ class AdminSettings(EndpointSettings, frozen=True, kw_only=True):
     version: str
     #: How the broker's code runs: see ``penstock.compiled``.
     code: str
+    #: The title of each protocol, by name.
+    protocols: dict[str, str] = msgspec.field(default_factory=dict)
     #: The data folder, where its own state is kept; empty: nothing is kept.
     data: str
     #: The folder of a journal in files; empty: it is in memory, or in a database.

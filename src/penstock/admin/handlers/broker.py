@@ -123,6 +123,7 @@ class BrokerHandlers:
             **(_of_all(figures) if wanted is None else _OF_NOBODY),
             dead_by_reason=dead_by_reason(rows),
             ephemeral=not self._settings.data,
+            protocols=self._settings.protocols,
             draining=figures.draining,
             busiest=[f"{row.namespace}/{row.name}" for row in busiest if row.ready],
         )

@@ -94,6 +94,8 @@ class Overview(Resource, frozen=True, kw_only=True):
     #: Of all dead letters.
     dead_by_reason: dict[str, int]
     ephemeral: bool
+    #: The title of each protocol, by name.
+    protocols: dict[str, str]
     listeners: dict[str, list[str]]
     draining: bool
     #: Queues with the most ready messages, and those with the most dead letters.

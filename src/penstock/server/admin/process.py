@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock import compiled
 from penstock.admin.settings import AdminSettings
+from penstock.protocols import protocols
 from penstock.server.admin.tokens import TokenStore, admin_tokens, new_token, write_token_file
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.endpoints import EndpointProcess
@@ -38,6 +39,7 @@ def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
     return AdminSettings(
         version=version("penstock"),
         code=compiled.state.value,
+        protocols={name: protocol.title for name, protocol in protocols().items()},
         data="" if options.ephemeral else data,
         folder="" if options.ephemeral or journal.url else data,
         address=http.address,

@@ -9,11 +9,11 @@ import { Head, Panel } from "../parts/panel.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Pager } from "../parts/table.js";
 
-const PROTOCOLS = [["", "All protocols"], ["phpmq", "PHPMQ"], ["kokaq", "Kokaq"], ["sspq", "SSPQ"]];
-
 export function ConnectionsPage({ query }) {
   const { find = "", protocol = "", throttled = "", sort = "id", order = "ascending", cursor = "" } = query;
   const state = useLoad((signal) => get(["connections"], { contains: find, protocol, throttled: throttled ? "true" : "", sort, order, cursor }, signal), [find, protocol, throttled, sort, order, cursor], { every: 3 });
+  const broker = useLoad((signal) => get(["overview"], {}, signal), []);
+  const protocols = [["", "All protocols"], ...Object.entries(broker.value?.protocols ?? {})];
   const [text, setText] = useState(find);
   const settled = useSettled(text);
   const first = useRef(true);
@@ -28,7 +28,7 @@ export function ConnectionsPage({ query }) {
       <${Panel} body=${false}>
         <div class="filter">
           <div class="grow"><${Text} id="find" label="Address, certificate or user" type="search" value=${text} onChange=${setText} autocomplete="off" spellcheck=${false} /></div>
-          <${Select} id="protocol" label="Protocol" value=${protocol} onChange=${(value) => goQuery({ protocol: value, cursor: "" })} choices=${PROTOCOLS} />
+          <${Select} id="protocol" label="Protocol" value=${protocol} onChange=${(value) => goQuery({ protocol: value, cursor: "" })} choices=${protocols} />
           <${Check} id="throttled" label="Only throttled" checked=${Boolean(throttled)} onChange=${(on) => goQuery({ throttled: on ? "yes" : "", cursor: "" })} />
         </div>
         <${Loaded} state=${state}>${(page) => (page.items.length ? html`<${Connections} label="Connections" rows=${page.items} sort=${{ by: sort, order }} onSort=${(by, next) => goQuery({ sort: by, order: next, cursor: "" })} foot=${foot(page)} onChanged=${state.reload} />` : html`<${Empty} title=${filtered ? "No matching connections" : "No connections"} />`)}</${Loaded}>
