@@ -33,7 +33,7 @@ def test_a_schema_that_was_given() -> None:
         ((), StructType().add("body", StringType()), "no column body; it has position"),
         ((), StructType(), "no columns"),
         (("position",), StructType().add("payload", BinaryType()), "name different columns"),
-        ((), StructType().add("queue", StringType()).add("queue", StringType()), "twice"),
+        ((), StructType().add("queue", StringType()).add("queue", StringType()), "a column is repeated"),
     ],
 )
 def test_a_schema_that_can_not_be(columns: tuple[str, ...], given: StructType, says: str) -> None:

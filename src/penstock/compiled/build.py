@@ -1,4 +1,4 @@
-"""Compiles the modules of :mod:`penstock.compiled`, and puts them where the next process finds them."""
+"""Compiles the modules of :mod:`penstock.compiled`, and puts them where the next process looks for them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pathlib import Path
 
 from penstock.compiled import FOLDER, GROUP, MODULES, PACKAGE, VARIABLE, current_folder, prefix
 
-#: Lines of the compiler's that are shown where it fails.
+#: Lines of the compiler's output to show when it fails.
 SHOWN = 15
-#: Only what is compiled has to be sound; whether it is, `mypy --strict` has said before. What numpy says of its types
-#: differs between versions, and is of no use here.
+#: Only compiled modules have to type-check, and `mypy --strict` has checked them before. numpy's types differ between
+#: versions, and are of no use here.
 SETTINGS = """\
 [mypy]
 mypy_path = .
@@ -35,11 +35,11 @@ follow_imports = skip
 
 
 class CompileError(Exception):
-    """It can't be compiled here; the text says why, and what to do. What the compiler said is in notes."""
+    """The modules can't be compiled here; the text says why, and what to do. The compiler's output is in notes."""
 
 
 def is_compiled() -> bool:
-    """Whether modules are there that were compiled from the sources as they are, and can be loaded."""
+    """Whether modules exist that were compiled from the current sources, and can be loaded."""
     try:
         _check_imports()
     except CompileError:
@@ -48,7 +48,7 @@ def is_compiled() -> bool:
 
 
 def compile_modules() -> bool:
-    """Compile. What was compiled before for this Python is removed. False: another process did it meanwhile.
+    """Compile, and remove older modules for this Python. False: another process did it meanwhile.
 
     Raises CompileError.
     """
@@ -63,7 +63,7 @@ def compile_modules() -> bool:
         _run_mypyc(work)
         if folder != current_folder(PACKAGE):
             raise CompileError("the sources were changed while they were compiled: compile again")
-        with _told_of_the_folder():
+        with _writable_folder():
             _put_in_place(work / "made", folder)
     return True
 
@@ -73,7 +73,7 @@ def _put_in_place(made: Path, folder: Path) -> None:
     new = FOLDER / ".new"
     shutil.rmtree(new, ignore_errors=True)
     shutil.copytree(made, new)
-    new.rename(folder)  # so that a process that starts now finds all of it, or nothing
+    new.rename(folder)  # so that a process that starts now sees all of it, or nothing
     try:
         _check_imports()
     except CompileError:
@@ -82,22 +82,22 @@ def _put_in_place(made: Path, folder: Path) -> None:
 
 
 def remove() -> int:
-    """Remove what was compiled for this Python. Returns how many folders there were. Raises CompileError."""
+    """Remove the compiled modules for this Python. Returns how many folders there were. Raises CompileError."""
     if not FOLDER.is_dir():
         return 0
-    with alone(), _told_of_the_folder():
+    with alone(), _writable_folder():
         return _discard_all()
 
 
 def _discard_all() -> int:
-    found = list(FOLDER.glob(f"{prefix()}*"))
-    for folder in found:
+    folders = list(FOLDER.glob(f"{prefix()}*"))
+    for folder in folders:
         _discard(folder)
-    return len(found)
+    return len(folders)
 
 
 def _discard(folder: Path) -> None:
-    """All of it at once, as others see it: also if we are killed meanwhile."""
+    """Remove a folder atomically, even if we are killed meanwhile."""
     removed = FOLDER / ".removed"
     shutil.rmtree(removed, ignore_errors=True)
     folder.rename(removed)
@@ -106,8 +106,8 @@ def _discard(folder: Path) -> None:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One at a time: others wait."""
-    with _told_of_the_folder():
+    """One process at a time: others wait."""
+    with _writable_folder():
         FOLDER.mkdir(exist_ok=True)
         lock = (FOLDER / ".lock").open("w")
     with lock:
@@ -116,7 +116,7 @@ def alone() -> Iterator[None]:
 
 
 @contextmanager
-def _told_of_the_folder() -> Iterator[None]:
+def _writable_folder() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -124,7 +124,7 @@ def _told_of_the_folder() -> Iterator[None]:
 
 
 def check_tools() -> None:
-    """Raises CompileError where something is missing that compiling takes."""
+    """Raises CompileError if something is missing for compiling."""
     missing = [name for name in ("mypyc", "setuptools") if find_spec(name) is None]
     if missing:
         raise CompileError(f"compiling takes {' and '.join(missing)}: pip install 'penstock[compile]'")
@@ -148,7 +148,7 @@ def _only_python(folder: str, names: list[str]) -> list[str]:
 
 
 def _check_imports() -> None:
-    """A process of its own imports all of them."""
+    """Import all of them in a new process."""
     _run([sys.executable, "-c", f"import {', '.join(MODULES)}"], env={**os.environ, VARIABLE: "required"})
 
 

@@ -1,6 +1,6 @@
-"""Compiles modules with mypyc: a program of its own, run by :mod:`penstock.compiled.build` in a copy of the sources.
+"""Compiles modules with mypyc: a separate program, run by :mod:`penstock.compiled.build` in a copy of the sources.
 
-It is given the name of the library, the folder for what is made, and the paths of the modules.
+Its arguments are the name of the library, the output folder, and the paths of the modules.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from setuptools import setup
 
 
 def main(group: str, target: str, *paths: str) -> None:
-    """Compile, into the folder."""
+    """Compile into the folder."""
     extensions = mypycify(
         ["--config-file=mypy.ini", *paths], opt_level="2", debug_level="0", group_name=group, target_dir="c"
     )
-    for each in extensions:  # a compiler that is newer than mypyc may warn of more
+    for each in extensions:  # a compiler newer than mypyc may have more warnings
         each.extra_compile_args = [flag for flag in each.extra_compile_args if flag != "-Werror"]
     setup(
         name=group,
@@ -30,7 +30,7 @@ def main(group: str, target: str, *paths: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """Who started us is gone when standard input ends: then we end, and the compilers that we have started."""
+    """End with our parent: when standard input ends, so do we and the compilers that we have started."""
     os.read(0, 1)
     os.killpg(0, signal.SIGKILL)
 

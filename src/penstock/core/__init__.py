@@ -1,11 +1,10 @@
 """The queues: a deterministic state machine. Commands and ``now`` in, events and effects out. No I/O, no clock.
 
-* ``broker`` is the way in: all commands by name. ``commands/`` has a module for each of them, functions over ``state``.
-* ``queue`` is one queue with what is out of it and who waits, ``policy`` its rules; ``properties`` are a message's own;
-  ``leases`` and ``writers`` what outlives the broker for readers and writers.
-* ``structures/`` is how messages and deadlines are kept, so that no step grows with them; ``budget`` how much one step
-  may do.
-* ``events`` is where the broker writes down what happened, for the journal; ``catalogue`` how queues, leases and
-  writers are described there.
-* ``recovery/`` works the state out from what was written down, and makes a broker of it.
+* ``broker`` is the entry point: all commands by name. ``commands/`` has their modules, which are functions of
+``state``.
+* ``queue`` is one queue with its messages out and its waiting subscriptions, ``policy`` its rules; ``properties`` are a
+  message's own; ``leases`` and ``writers`` are the state of readers and writers, which outlives the broker.
+* ``structures/`` keeps messages and deadlines, so that no step grows with their number; ``budget`` limits each step.
+* ``events`` stages what happened, for the journal; ``catalogue`` is the journal's form of queues, leases and writers.
+* ``recovery/`` computes the state from the journal, and makes a broker of it.
 """

@@ -1,7 +1,7 @@
-"""The broker as its callers know it: its state, and all commands by name.
+"""The broker for its callers: its state, and all commands by name.
 
 A command takes the time as an argument, changes the state, stages what happened in ``log`` and leaves effects in
-``effects``. Nothing here waits, reads a clock, or touches a disk; the same commands give the same events.
+``effects``. Nothing here waits, reads a clock, or touches a disk; the same commands produce the same events.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.core.state import BrokerState
 
 
 class Broker(BrokerState):
-    """All queues. The commands are bound here as they are, so that calling one costs nothing more."""
+    """All queues. The commands are bound as they are, so that calling one costs nothing extra."""
 
     def __init__(self, next_position: int = 1) -> None:
         super().__init__(next_position)
@@ -79,5 +79,5 @@ class Broker(BrokerState):
     check = commands.lifecycle.check
 
 
-#: Commands that are compiled. Such functions do not become methods by being in a class, so each broker binds its own.
+#: Compiled commands. Such functions do not become methods when a class contains them, so each broker binds its own.
 _COMPILED = {name: each for name, each in vars(Broker).items() if isinstance(each, BuiltinFunctionType)}

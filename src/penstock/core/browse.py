@@ -1,18 +1,18 @@
-"""Looking at messages where they are, some at a time. Nothing changes, and no more is looked at than is asked for."""
+"""Inspect messages in place, a few at a time. Nothing changes, and no more is read than requested."""
 
 from __future__ import annotations
 
 from penstock.core.queue import Out, Queue
 from penstock.core.structures.lane import Item, Lane
 
-#: Before all others.
+#: Before all other places.
 FIRST = (-1, -1)
-#: Messages out among which the last one seen is looked for.
+#: Messages out that are searched for the last one seen.
 LOOK_BACK = 5000
 
 
 def ready_after(queue: Queue, after: tuple[int, ...], limit: int) -> list[Item]:
-    """Ready messages in the order in which they would be given out, behind (priority, rank, position)."""
+    """Ready messages in the order of delivery, after (priority, rank, position)."""
     found: list[Item] = []
     highest = after[0] if after else None
     for priority in queue.priorities.down_from(highest):
@@ -24,15 +24,15 @@ def ready_after(queue: Queue, after: tuple[int, ...], limit: int) -> list[Item]:
 
 
 def lane_after(lane: Lane, after: tuple[int, ...], limit: int) -> list[Item]:
-    """Delayed messages, or dead letters, behind (priority, rank, position), of which the priority does not count."""
+    """Delayed messages, or dead letters, after (priority, rank, position); the priority is ignored."""
     return lane.after((after[1], after[2]) if after else FIRST, limit)
 
 
 def out_after(queue: Queue, after: tuple[int, ...], limit: int) -> tuple[list[Out], int]:
-    """Messages that are out, in the order in which they were given out, and how many lie before the next.
+    """Messages that are out, in the order of delivery, and how many precede the next one.
 
-    ``after`` has how many were seen, and the last one's position. If that has come back meanwhile, those that were
-    given out before it may have, too: so the next ones are looked for at its place.
+    ``after`` has the number of messages seen, and the last one's position. If that message has come back meanwhile,
+    those delivered before it may have, too, so the next ones are searched for at its place.
     """
     positions = list(queue.out)
     seen = 0

@@ -1,6 +1,6 @@
-"""How the journal describes what is no message: queues in the catalogue, leases and writers in the rows after it.
+"""The journal's form of everything but messages: queues in the catalogue, leases and writers in the rows after it.
 
-Both stand at the beginning of every segment, so that the journal can be read from there.
+Both are at the beginning of every segment, so that the journal can be read from there.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from penstock.core.policy import Policy
 from penstock.core.queue import QueueCounters
 from penstock.core.writers import WriterEntry
 
-#: Bytes of a ``HELD`` row, roughly: far below a block's, so that a segment can begin however much is held.
+#: Approximate bytes of a ``HELD`` row: far below a block's, so that a segment can begin however much is held.
 ROW_BYTES = 4 * 2**20
 
 
 class QueueEntry(msgspec.Struct):
-    """A queue as the journal describes it."""
+    """A queue in the journal."""
 
     namespace: str
     name: str
@@ -29,7 +29,7 @@ class QueueEntry(msgspec.Struct):
 
 
 class ListedQueue(QueueEntry, kw_only=True):
-    """A queue in a catalogue."""
+    """A queue in a catalogue, with its number."""
 
     id: int
 
@@ -39,29 +39,29 @@ class ListedQueue(QueueEntry, kw_only=True):
 
 
 class CatalogueDetail(msgspec.Struct):
-    """The detail of a ``CATALOGUE`` row. ``lost`` is there after a repair: the positions that it could not save."""
+    """The detail of a ``CATALOGUE`` row. ``lost`` is present after a repair: the positions that it could not save."""
 
     namespaces: list[str]
     next_queue_id: int
     queues: list[ListedQueue]
     lost: tuple[int, int] | None = None
-    #: Where the events end that were lost; numbering may have gone on higher.
+    #: The end of the lost events; numbering may continue at a higher position.
     seen: int = 0
-    #: How many rows about leases and writers follow.
+    #: The number of rows about leases and writers that follow.
     held: int = 0
 
 
 class HeldDetail(msgspec.Struct, omit_defaults=True):
     """The detail of a ``HELD`` row: some of the leases and writers."""
 
-    #: What was known before is replaced.
+    #: Replaces what was known before.
     first: bool = False
     leases: dict[int, LeaseEntry] = msgspec.field(default_factory=dict)
     writers: dict[str, WriterEntry] = msgspec.field(default_factory=dict)
 
 
 def held_rows(leases: Mapping[int, Lease], writers: Mapping[str, WriterEntry]) -> list[bytes]:
-    """The details of the ``HELD`` rows that say all this."""
+    """The details of the ``HELD`` rows for these leases and writers."""
     rows = list(_parts(leases, writers))
     if rows:
         rows[0].first = True

@@ -1,11 +1,11 @@
-"""Leases, as the broker knows them and as the journal describes them.
+"""Leases in the broker and in the journal.
 
-A *lease* is some ready messages of one queue that a reader has, until it settles them or its time is up. Unlike a
-delivery it is written down when it begins, because it has to outlive the broker: a reader that asks again must get the
-same messages.
+A *lease* is a set of ready messages of one queue that a reader has, until it settles them or the lease times out.
+Unlike a delivery it is recorded when it begins, because it has to outlive the broker: a reader that asks again must get
+the same messages.
 
-It says nothing of a message: a leased one is in the state of its own last event, and who takes leases away finds every
-message ready. So leases are state of their own, applied event by event.
+A lease says nothing about a message: a leased one is in the state of its own last event, and without leases every
+message is ready. So leases are state of their own, applied event by event.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 
 from penstock.core.queue import Connection, Queue
 
-#: Messages of one lease. Taking or settling so many takes some 10 ms, giving back 40: nobody else is served meanwhile.
+#: Messages of one lease. Taking or settling them takes about 10 ms, returning them 40: nobody else is served meanwhile.
 LEASE_MESSAGES = 5_000
-#: Messages that all leases may have: each costs about 500 bytes of memory while it is out.
+#: Messages in all leases: each costs about 500 bytes of memory while it is out.
 MOST_LEASED = 1_000_000
-#: Leases that may be outstanding.
+#: Outstanding leases.
 MOST_LEASES = 10_000
 
 #: The number of all connections that stand for a lease. Peers have numbers from 0.
@@ -28,14 +28,14 @@ LEASE = -1
 
 
 class LeaseEntry(msgspec.Struct):
-    """A lease as the journal describes it: the detail of a ``LEASED`` row, which has the queue in its own column."""
+    """A lease in the journal: the detail of a ``LEASED`` row, which has the queue in its own column."""
 
     reader: str
-    #: Which query of that name took it.
+    #: The query with that name that took it.
     instance: str
     since: int
     until: int
-    #: Positions of the messages in order: first and how many.
+    #: Positions of the messages in order, as runs: first and count.
     runs: list[tuple[int, int]]
     queue: int = 0
 
@@ -47,7 +47,7 @@ class LeaseEnd(msgspec.Struct):
 
 
 class Lease:
-    """Messages that a reader has. ``connection`` holds them, in order; those that are gone meanwhile are not there."""
+    """A reader's leased messages. ``connection`` holds them in order, without those that are gone meanwhile."""
 
     __slots__ = ("connection", "entry", "position", "queue")
 
@@ -68,12 +68,12 @@ class Lease:
         return sum(out.item.size for out in self.connection.out.values())
 
     def describe(self) -> LeaseEntry:
-        """As it is now."""
+        """The lease's current journal entry."""
         return msgspec.structs.replace(self.entry, runs=runs_of(self.connection.out), queue=self.queue.id)
 
 
 def runs_of(positions: Iterable[int]) -> list[tuple[int, int]]:
-    """Positions in order, as runs of consecutive ones."""
+    """Ordered positions as runs of consecutive ones."""
     runs: list[tuple[int, int]] = []
     first = count = 0
     for position in positions:

@@ -1,4 +1,4 @@
-"""What a publisher says of its messages beside their payloads."""
+"""The properties of published messages beside their payloads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from penstock.schema import FOREVER
 
 
 class Properties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The properties that all messages of one publish have in common. Times are microseconds."""
+    """The common properties of all messages of one publish. Times are microseconds."""
 
-    #: From now on; 0 is for ever. None: the queue's default holds, unless there is ``expires_at``.
+    #: From now on; 0 is for ever. None: the queue's default applies, unless there is ``expires_at``.
     ttl: int | None = None
-    #: With ``ttl`` too, the earlier end counts; 0 = none.
+    #: If there is ``ttl`` too, the earlier end counts; 0 = none.
     expires_at: int = 0
     priority: int = 0
     delay: int = 0
@@ -21,10 +21,10 @@ class Properties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     #: These two belong to one message, so they go with a single payload.
     request_id: bytes = b""
     asked_id: bytes = b""
-    #: These two are kept for readers of the journal, and change nothing.
+    #: These two are kept for readers of the journal, and have no effect.
     with_ttl: bool = False
     source_info: bytes = b""
 
 
-#: Of a message of which nothing is said.
+#: The properties of a message without any.
 PLAIN = Properties()

@@ -1,7 +1,7 @@
 """The state that the broker's commands share, and the effects they leave behind.
 
-Its methods keep what is noted twice in step: deadlines, locks, request IDs, writers' shares. Everything that happens to
-a message is in :mod:`penstock.core.commands`.
+Its methods keep redundant records in step: deadlines, locks, request IDs, writers' shares. Everything that happens to a
+message is in :mod:`penstock.core.commands`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from penstock.core.structures.lane import Item
 from penstock.core.structures.ordered import Ordered
 from penstock.core.writers import WriterEntry
 
-#: Who did it, when nobody did: deadlines and limits.
+#: The source of events that nobody caused: deadlines and limits.
 NOBODY: Final = b"penstock"
-#: As many as anybody could have.
+#: More messages than any connection could have.
 UNLIMITED: Final = 2**62
-#: Request IDs that are over are looked for at full seconds, so that busy queues are not looked at all the time.
+#: Expired request IDs are searched for at full seconds, so that busy queues are not searched all the time.
 REQUEST_STEP: Final = 1_000_000
 
 
 class DeliveryEffect:
-    """Effect: give these messages to the connection, once the log is durable up to ``after``."""
+    """Effect: send these messages to the connection, once the log is durable up to ``after``."""
 
     __slots__ = ("after", "connection", "messages", "queue")
 
@@ -52,68 +52,68 @@ Effect = DeliveryEffect | WaitEnded
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # the broker is one. Compiled, it takes no weak references
 class BrokerState:
-    """Everything the broker knows. Commands are functions of it."""
+    """The broker's whole state. Commands are functions of it."""
 
     def __init__(self, next_position: int = 1) -> None:
         self.log = EventLog(next_position)
         self.effects: list[Effect] = []
-        #: The log is durable below this position. Kept up to date by whoever commits.
+        #: The log is durable below this position. Updated by whoever commits.
         self.committed = next_position
         self.namespaces: dict[str, dict[str, Queue]] = {}
         self.queues: dict[int, Queue] = {}
         self.connections: dict[int, Connection] = {}
         self.next_queue_id = 1
-        #: IDs that publishers asked for, of messages that are alive.
+        #: Requested IDs of messages that are alive.
         self.asked: dict[bytes, tuple[Queue, int]] = {}
-        #: The queue of messages that were moved to another one since this broker started.
+        #: The current queue of messages that were moved since this broker started.
         self.moved_to: dict[int, int] = {}
-        #: Leases by their position, in order, and how many messages they have.
+        #: Leases by their position, in order, and their total number of messages.
         self.leases: dict[int, Lease] = {}
         self.leased = 0
-        #: Messages that are out, those of leases included, and how many connections may have together.
+        #: Messages that are out, including leased ones, and the limit for all connections together.
         self.out = 0
         self.most_out = UNLIMITED
-        #: Subscriptions with credit whose connections have as much as they may while so many messages are out.
+        #: Subscriptions with credit whose connections have reached their allowance.
         self.throttled: dict[Subscription, None] = {}
-        #: How many of them are still to be looked at since messages came back.
+        #: How many of them are still to be examined since messages came back.
         self.throttled_unchecked = 0
         self.writers: dict[str, WriterEntry] = {}
         self.partitions = 0
-        #: How many writers each owner has, and partitions of them.
+        #: Numbers of writers and of their partitions by owner.
         self.shares: dict[str, tuple[int, int]] = {}
         self.draining = False
-        #: Nothing is taken in, and everything given out: an operator lets the queues get empty.
+        #: Nothing is accepted, and everything delivered: an operator empties the queues.
         self.publishing_stopped = False
-        #: Set while the disk is too full to take more; consuming goes on.
+        #: Set while the disk is too full to accept more; consuming continues.
         self.disk_full = False
-        #: The same for the memory that the queues take.
+        #: The same for the memory of the queues.
         self.memory_full = False
-        #: Bytes that may be staged before the disk is too full. Whoever takes what is staged counts again.
+        #: Bytes that may be staged before the disk is too full. Reset whenever staged events are taken.
         self.disk_room = UNLIMITED
         self.lease_ends: list[tuple[int, int]] = []
-        #: Ends of locks: when, a number that tells them apart, and the message.
+        #: Ends of locks: the time, a unique number, and the message.
         self.lock_ends: Ordered[tuple[int, int, Out]] = Ordered()
         self.lock_serial = 0
-        #: When something is due in a queue, and its number.
+        #: The next time that something is due in a queue, and its number.
         self.deadlines: Ordered[tuple[int, int]] = Ordered()
         #: When request IDs of a queue are over, and its number.
         self.request_ends: Ordered[tuple[int, int]] = Ordered()
-        #: Queues with messages to give out, and connections that are gone with messages to return.
+        #: Queues with messages to deliver, and departed connections with messages to return.
         self.undispatched: dict[int, Queue] = {}
         self.departed: deque[tuple[Connection, Iterator[Out]]] = deque()
-        #: Queues that are over their limits, and have more to drop.
+        #: Queues over their limits that have more to drop.
         self.overfull: dict[int, Queue] = {}
         self.refill()
 
     def refill(self) -> None:
-        """A tick begins: so much may be done until the next."""
+        """Begin a tick: reset the budget until the next."""
         self.hand_out_left = budget.HAND_OUT
         self.return_left = budget.GIVE_BACK
         self.expired_left = budget.COME_ACROSS
 
     @property
     def unfinished(self) -> bool:
-        """Whether commands so far have left something for the next ``tick``."""
+        """Whether commands have left something for the next ``tick``."""
         return bool(self.undispatched or self.departed or self.overfull)
 
     def take_effects(self) -> list[Effect]:
@@ -123,19 +123,19 @@ class BrokerState:
 
     @property
     def damaged(self) -> int:
-        """How many messages are set aside, in all queues."""
+        """The number of messages that are set aside, in all queues."""
         return sum(len(queue.damaged) for queue in self.queues.values())
 
     @property
     def allowance(self) -> int:
-        """How many messages a connection may have now: as many as are left for all, and one in any case.
+        """How many messages a connection may have now: as many as are left for all, but at least one.
 
-        So n connections that take all they can get have an n + 1st of the total each, and as much is left for others.
+        So n connections that take all they can get have 1/(n + 1) of the total each, and as much is left for others.
         """
         return max(1, self.most_out - self.out + self.leased)
 
     def lock_until(self, out: Out, deadline: int) -> None:
-        """A message is locked, or its lock renewed."""
+        """Note that a message is locked, or its lock renewed."""
         if out.deadline:
             self.unlock([out])
         self.lock_serial += 1
@@ -143,7 +143,7 @@ class BrokerState:
         self.lock_ends.add((deadline, self.lock_serial, out))
 
     def lock_new(self, outs: Sequence[Out], deadline: int) -> None:
-        """Messages are locked that were not, all until the same time."""
+        """Note new locks of messages that had none, all until the same time."""
         serial = self.lock_serial
         self.lock_serial += len(outs)
         for number, out in enumerate(outs, serial + 1):
@@ -151,11 +151,11 @@ class BrokerState:
         self.lock_ends.add_run([(deadline, out.lock, out) for out in outs])
 
     def unlock(self, outs: Sequence[Out]) -> None:
-        """Messages have no lock any more. They had one."""
+        """Drop the locks of messages. They had one."""
         self.lock_ends.remove_many([(out.deadline, out.lock, out) for out in outs])
 
     def count_writer(self, entry: WriterEntry, by: int = 1) -> None:
-        """A writer is there (1), or no longer (-1), with the partitions it has now."""
+        """Count a writer in (1) or out (-1), with its current partitions."""
         writers, partitions = self.shares.get(entry.owner, (0, 0))
         self.shares[entry.owner] = (writers + by, partitions + by * len(entry.chunks))
         self.partitions += by * len(entry.chunks)
@@ -163,7 +163,7 @@ class BrokerState:
             del self.shares[entry.owner]
 
     def holders(self) -> Iterator[Connection]:
-        """Everybody who has messages, leases apart; also those who are gone, while some of theirs are not put back."""
+        """All connections with messages, without leases, including departed ones that are not fully returned."""
         yield from self.connections.values()
         for connection, _ in self.departed:
             yield connection
@@ -173,7 +173,7 @@ class BrokerState:
         self.schedule_at(queue, queue.next_deadline())
 
     def schedule_for(self, queue: Queue, items: Iterable[Item]) -> None:
-        """Messages have come to a queue whose other deadlines are noted: note when the first of them expires."""
+        """Note when the first of the messages that came to a queue expires; its other deadlines are noted already."""
         self.schedule_at(queue, min((item.expires for item in items if item.expires), default=None))
 
     def schedule_at(self, queue: Queue, deadline: int | None) -> None:
@@ -190,7 +190,7 @@ class BrokerState:
             queue.scheduled = 0
 
     def schedule_requests(self, queue: Queue) -> None:
-        """Note when the first request ID of the queue is over, if that is earlier than what is noted."""
+        """Note when the first request ID of the queue is over, if that is earlier than the noted time."""
         ends, noted = queue.requests.next_end, queue.requests.scheduled
         if ends is not None and (not noted or ends < noted - REQUEST_STEP):
             self.unschedule_requests(queue)
@@ -204,7 +204,7 @@ class BrokerState:
             queue.requests.scheduled = 0
 
     def forget_message(self, queue: Queue, position: int) -> None:
-        """A message has left for good."""
+        """Drop the notes about a message that has left for good."""
         queue.forget(position)
         if self.moved_to:
             self.moved_to.pop(position, None)

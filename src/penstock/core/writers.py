@@ -1,33 +1,33 @@
-"""Writers, as the broker knows them and as the journal describes them.
+"""Writers in the broker and in the journal.
 
-A *writer* sends numbered chunks; what is kept of it is which it has sent, so that none counts twice. That says nothing
-of a message, so writers are state of their own, applied event by event.
+A *writer* sends numbered chunks; the broker remembers which it has sent, so that none counts twice. That says nothing
+about messages, so writers are state of their own, applied event by event.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-#: Writers that are remembered, and partitions of all of them together. They are kept without a limit of time, and each
-#: partition costs some 200 bytes of memory.
+#: Remembered writers, and partitions of all of them together. They are kept without a time limit, and each partition
+#: takes about 200 bytes of memory.
 MOST_WRITERS = 10_000
 MOST_PARTITIONS = 1_000_000
 
 
 class WriterEntry(msgspec.Struct):
-    """How far a writer is: its newest epoch, and how many chunks of each partition were taken."""
+    """A writer's progress: its newest epoch, and how many chunks of each partition were accepted."""
 
     epoch: int
     chunks: dict[int, int]
-    #: What the writer said of the rows of these chunks, for each partition of which it said something.
+    #: The writer's digest of these chunks, for each partition that has one.
     digests: dict[int, int] = msgspec.field(default_factory=dict)
-    #: The identity that it belongs to; empty for one of a broker without access rules, or of an older journal.
+    #: The owner's identity; empty on a broker without access rules, or from an older journal.
     owner: str = ""
-    #: When its last chunk was taken.
+    #: When its last chunk was accepted.
     at: int = 0
 
     def note(self, key: ChunkKey) -> None:
-        """One more chunk of this epoch was taken."""
+        """Count another chunk of this epoch."""
         self.chunks[key.partition] = key.chunk + 1
         self.digests[key.partition] = key.digest
         if not key.digest:
@@ -36,14 +36,14 @@ class WriterEntry(msgspec.Struct):
 
 
 class ChunkKey(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which chunk: the detail of a ``WRITTEN`` row. Of a ``WRITER_ENDED`` row it is the writer alone."""
+    """Identifies a chunk: the detail of a ``WRITTEN`` row. A ``WRITER_ENDED`` row has the writer alone."""
 
     writer: str
     epoch: int = 0
     partition: int = 0
     chunk: int = 0
-    #: Of the rows of all chunks of the partition up to this one. 0: nothing is said of them.
+    #: Digest of the rows of all chunks of the partition up to this one. 0: none.
     digest: int = 0
-    #: Whose the writer is from now on, and when that was.
+    #: The writer's owner from now on, and the time.
     owner: str = ""
     at: int = 0

@@ -4,11 +4,11 @@
   :mod:`.lease`; ends of a delivery: :mod:`.settle`; peers: :mod:`.connect`
 * for operators: :mod:`.queues`, :mod:`.redrive`, :mod:`.purge`; for upkeep: :mod:`.carry`, :mod:`.set_aside`,
   :mod:`.lifecycle`
-* steps of these: :mod:`.dispatch` gives ready messages to those who wait, :mod:`.expiry` is where messages expire,
-  :mod:`.dead_letters` where they become dead letters, :mod:`.tick` what time asks for
+* steps of these: :mod:`.dispatch` delivers ready messages to waiting subscriptions, :mod:`.expiry` expires messages,
+  :mod:`.dead_letters` makes them dead letters, :mod:`.tick` does what is due
 
-A module imports the functions of others that it calls; those that are bound to :class:`penstock.core.broker.Broker` are
-the commands.
+A module imports the functions of others that it calls; the commands are those that :class:`penstock.core.broker.Broker`
+binds.
 """
 
 from __future__ import annotations

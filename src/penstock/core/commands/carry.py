@@ -1,6 +1,6 @@
-"""Live messages copied to the end of the log, so that the space where they lie can be given back.
+"""Copy live messages to the end of the log, so that the space of their old rows can be freed.
 
-Nothing about a carried message changes but where its payload is. Its row tells everything that is known of it, so that
+Nothing about a carried message changes but the place of its payload. Its row contains everything known of it, so that
 the journal alone is enough to start from, whatever happens to the checkpoints.
 """
 
@@ -18,11 +18,11 @@ from penstock.schema import Kind
 
 
 class StoredMessage(Protocol):
-    """A message row as the journal gives it back."""
+    """A message row as the journal returns it."""
 
     @property
     def position(self) -> int:
-        """Where the row is."""
+        """The position of the row."""
 
     @property
     def original(self) -> int:
@@ -38,19 +38,19 @@ class StoredMessage(Protocol):
 
     @property
     def queue(self) -> int:
-        """The queue it was in then."""
+        """The queue it was in when the row was written."""
 
     @property
     def source(self) -> bytes:
-        """Who wrote the row."""
+        """The source that wrote the row."""
 
     @property
     def carried_source(self) -> bytes:
-        """Who published the message, if the row is a copy."""
+        """The source that published the message, if the row is a copy."""
 
     @property
     def payload(self) -> bytes:
-        """The message itself."""
+        """The payload."""
 
     @property
     def expires_at(self) -> int:
@@ -86,7 +86,7 @@ class StoredMessage(Protocol):
 
 
 class FoundMessage(NamedTuple):
-    """A live message and how things stand with it."""
+    """A live message and its state."""
 
     queue: Queue
     item: Item
@@ -95,7 +95,7 @@ class FoundMessage(NamedTuple):
 
 
 def find(queue: Queue, positions: Iterable[int]) -> dict[int, FoundMessage]:
-    """Those of the messages that are in the queue, in whatever state. None of them has to be searched for."""
+    """Those of the messages that are in the queue, in whatever state. None of them requires a search."""
     return {position: found for position in positions if (found := _find(queue, position)) is not None}
 
 
@@ -115,7 +115,7 @@ def lowest_position(state: BrokerState) -> int:
 def carry(state: BrokerState, messages: Sequence[StoredMessage], queues: Sequence[int], now: int) -> dict[int, int]:
     """Copy those of the messages that are alive to the end of the log. Returns original -> new position.
 
-    ``queues`` says which queue each of them was in at some moment since this broker started.
+    ``queues`` names, for each message, a queue that it was in at some moment since this broker started.
     """
     by_queue: dict[int, dict[int, StoredMessage]] = {}
     for message, number in zip(messages, queues, strict=True):
@@ -148,7 +148,7 @@ def _find(queue: Queue, position: int) -> FoundMessage | None:
 
 
 def _columns(pairs: Sequence[tuple[StoredMessage, FoundMessage]]) -> dict[str, Values]:
-    """Everything there is to say of messages that are carried forward."""
+    """All columns of carried messages."""
     messages = [message for message, _ in pairs]
     items = [found.item for _, found in pairs]
     delayed = [found.state == "delayed" for _, found in pairs]

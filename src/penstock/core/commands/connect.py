@@ -1,4 +1,4 @@
-"""Peers come and go: what a peer had when it went is returned, a part in each tick if it was much."""
+"""Connect and disconnect peers: a departed peer's messages are returned, spread over ticks if there are many."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.schema import FOREVER, Reason
 
 
 def connect(state: BrokerState, id: int, source: bytes, *, spends_retries: bool = False) -> Connection:  # noqa: A002
-    """A peer is there. ``source`` names protocol and address, as in ``b"phpmq 127.0.0.1:4711"``."""
+    """A peer connects. ``source`` names protocol and address, as in ``b"phpmq 127.0.0.1:4711"``."""
     connection = state.connections[id] = Connection(id, source, spends_retries=spends_retries)
     return connection
 
@@ -22,10 +22,10 @@ def connect(state: BrokerState, id: int, source: bytes, *, spends_retries: bool 
 def disconnect(
     state: BrokerState, connection: Connection, now: int, unshown: Callable[[Out], bool] | None = None
 ) -> None:
-    """A peer is gone: what it had goes back, what it waited for is forgotten.
+    """A peer disconnects: its messages go back, and its subscriptions are forgotten.
 
-    Messages that are ``unshown`` never left for the peer: for them it is as if they had not been given out. When
-    there are very many messages, the next ticks put them back, and they are out until then.
+    ``unshown`` messages never left for the peer, so they return as if they had not been delivered. If there are very
+    many messages, the next ticks return them, and they stay out until then.
     """
     del state.connections[connection.id]
     for subscription in connection.subscriptions.values():
@@ -39,7 +39,7 @@ def disconnect(
 
 
 def return_from_departed(state: BrokerState, now: int) -> None:
-    """Return messages of connections that are gone, as many as may be until the next tick."""
+    """Return messages of departed connections, within the budget until the next tick."""
     while state.departed and state.return_left > 0:
         connection, remaining = state.departed[0]
         part = list(islice(remaining, state.return_left))
@@ -68,7 +68,7 @@ def _return_all(state: BrokerState, connection: Connection, outs: Sequence[Out],
 
 
 def _spend_retries(state: BrokerState, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> None:
-    """Lost with a connection that counts retries: to the end while some are left, then to the dead letters."""
+    """Lost with a connection that counts retries: to the end while retries are left, then to the dead letters."""
     return_messages(state, queue, [out for out in outs if out.dead], Reason.LOST, now, source)
     alive = [out for out in outs if not out.dead]
     dead_letter_outs(state, queue, [out for out in alive if not out.item.retries], Reason.RETRIES, now, source)
@@ -82,7 +82,7 @@ def _spend_retries(state: BrokerState, queue: Queue, outs: Sequence[Out], now: i
 
 
 def _undo_deliveries(state: BrokerState, queue: Queue, outs: Sequence[Out]) -> None:
-    """Messages that nobody has seen lie where they lay: nothing happened to them."""
+    """Put back messages that were not shown to anybody, as if they had not been delivered."""
     queue.dead.insert_many(out.item for out in outs if out.dead)
     items = [out.item for out in outs if not out.dead]
     queue.put_many(items)

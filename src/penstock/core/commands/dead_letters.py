@@ -1,4 +1,4 @@
-"""How a message becomes a dead letter, whatever the reason; and what is said of it in the journal."""
+"""Make messages dead letters, for whatever reason, and note that in the journal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dead_letter(
     deliveries: Sequence[int] = (),
     delivered_at: Sequence[int] = (),
 ) -> None:
-    """Send messages to the dead letters, or drop them where the queue says so. They are in no lane any more.
+    """Move messages to the dead letters, or drop them if the queue says so. They are in no lane any more.
 
     ``deliveries`` and ``delivered_at`` are given for messages that were out.
     """

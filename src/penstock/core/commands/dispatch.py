@@ -1,4 +1,4 @@
-"""Giving ready messages to those who wait for them, in turn: credit, allowance, and what is left to the next tick."""
+"""Deliver ready messages to waiting subscriptions in turn: credit, allowance, and what is left to the next tick."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from penstock.core.queue import Connection, Out, Queue, Subscription
 from penstock.core.state import BrokerState, DeliveryEffect, WaitEnded
 from penstock.core.structures.lane import Item
 
-#: Throttled subscriptions that are looked at in one go.
+#: Throttled subscriptions that one step examines.
 RESUME: Final = 100
 
 
 @mypyc_attr(native_class=False)
 class TryAgain(Exception):
-    """So many expired messages stand before the next one that it takes another tick to get there: ask again then."""
+    """Too many expired messages precede the next one for this tick: repeat the command after the next."""
 
 
 def dispatch(state: BrokerState, queue: Queue, now: int, most: int = budget.HAND_OUT) -> None:
-    """Give ready messages to those who wait, one to each in turn; and dead letters to those who wait for these.
+    """Deliver ready messages, one to each waiting subscription in turn; and dead letters to those that wait for these.
 
-    What is more than ``most``, or than may be given out until the next tick, is left to that.
+    Messages beyond ``most``, or beyond the budget until the next tick, are left to that tick.
     """
     if queue.waiting_dead:
         dispatch_dead(state, queue, now)
@@ -60,7 +60,7 @@ def _give(state: BrokerState, queue: Queue, subscription: Subscription, items: l
 
 
 def _dispatch_within_allowance(state: BrokerState, queue: Queue, now: int, most: int) -> None:
-    """The same where many messages are out: each connection's allowance is looked at for each message."""
+    """As ``dispatch`` when many messages are out: checks each connection's allowance for each message."""
     line = queue.waiting
     shares: dict[Subscription, list[Out]] = {}
     while line and queue.ready and most > 0 and state.expired_left > 0:
@@ -83,7 +83,7 @@ def _dispatch_within_allowance(state: BrokerState, queue: Queue, now: int, most:
 
 
 def continue_dispatch(state: BrokerState, now: int) -> None:
-    """Give out what commands had to leave, a share of each queue in turn."""
+    """Deliver what commands left over, a share of each queue in turn."""
     while state.undispatched and state.hand_out_left > 0 and state.expired_left > 0:
         queue = state.undispatched.pop(next(iter(state.undispatched)))
         if queue.id in state.queues:
@@ -91,7 +91,7 @@ def continue_dispatch(state: BrokerState, now: int) -> None:
 
 
 def dispatch_dead(state: BrokerState, queue: Queue, now: int) -> None:
-    """Give dead letters to those who wait for them."""
+    """Deliver dead letters to the subscriptions that wait for them."""
     while queue.waiting_dead and len(queue.dead) and not state.draining:
         if state.hand_out_left <= 0:
             state.undispatched[queue.id] = queue
@@ -104,7 +104,7 @@ def dispatch_dead(state: BrokerState, queue: Queue, now: int) -> None:
 
 
 def resume_throttled(state: BrokerState, now: int) -> bool:
-    """Put subscriptions back in line whose connections may have more by now. True: some are still to be looked at."""
+    """Put subscriptions back in line whose connections may have more by now. True: more are left to examine."""
     looked_at = list(islice(state.throttled, RESUME))
     free = [subscription for subscription in looked_at if len(subscription.connection.out) < state.allowance]
     state.throttled_unchecked -= len(looked_at)
@@ -120,13 +120,13 @@ def resume_throttled(state: BrokerState, now: int) -> bool:
 
 
 def take_next(state: BrokerState, queue: Queue, now: int) -> Item | None:
-    """Remove the next ready message that has not expired. None: there is none, or none may be given. Or TryAgain."""
+    """Remove the next ready, unexpired message. None: there is none, or none may be delivered. Or TryAgain."""
     items = take_run(state, queue, 1, now)
     return items[0] if items else None
 
 
 def take_run(state: BrokerState, queue: Queue, count: int, now: int) -> list[Item]:
-    """The next so many; fewer where there are not so many, or the budget for expired ones ends between them."""
+    """The next ``count`` messages; fewer if there are fewer, or if the budget for expired ones ends between them."""
     if state.draining:
         return []
     items = take_ready(state, queue, count, now)
@@ -136,7 +136,7 @@ def take_run(state: BrokerState, queue: Queue, count: int, now: int) -> list[Ite
 
 
 def take_ready(state: BrokerState, queue: Queue, count: int, now: int) -> list[Item]:
-    """Remove the next ready messages that have not expired. Fewer if too many on the way have."""
+    """Remove the next ready messages that have not expired. Fewer if too many expired ones are in between."""
     if queue.policy.paused:
         return []
     taken: list[Item] = []
@@ -166,7 +166,7 @@ def hand_out(
     counted: bool = False,
     dead: bool = False,
 ) -> Out:
-    """The connection has the message from now on. ``counted``: it counts for a window."""
+    """Assign the message to the connection from now on. ``counted``: it counts towards a window."""
     position = item.position
     state.out += 1
     deliveries = queue.deliveries.get(position, 0) if queue.deliveries else 0
@@ -178,7 +178,7 @@ def hand_out(
 
 
 def update_credit(state: BrokerState, subscription: Subscription) -> None:
-    """Work out a window's credit anew, and stand in line accordingly."""
+    """Recompute a window's credit, and join or leave the line accordingly."""
     subscription.credit = max(0, subscription.window - subscription.out)
     if subscription.credit and not subscription.waiting:
         state.throttled.pop(subscription, None)
@@ -189,7 +189,7 @@ def update_credit(state: BrokerState, subscription: Subscription) -> None:
 
 
 def leave_line(state: BrokerState, subscription: Subscription) -> None:
-    """Nothing is given to the subscription any more."""
+    """Deliver nothing to the subscription any more."""
     state.throttled.pop(subscription, None)
     if subscription.waiting:
         line = subscription.queue.waiting_dead if subscription.dead else subscription.queue.waiting
@@ -198,7 +198,7 @@ def leave_line(state: BrokerState, subscription: Subscription) -> None:
 
 
 def end_waiting(state: BrokerState, line: deque[Subscription], *, windows: bool = False) -> None:
-    """Tell everybody in the line who waits for a single message, or has a window too, that none will come."""
+    """Tell every subscription in line for a single message, or with a window if ``windows``, that none will come."""
     for _ in range(len(line)):
         subscription = line.popleft()
         if subscription.window and not windows:
@@ -211,7 +211,7 @@ def end_waiting(state: BrokerState, line: deque[Subscription], *, windows: bool 
 
 
 def _deliver(state: BrokerState, subscription: Subscription, outs: list[Out]) -> None:
-    """Leave the effect. Messages that are durable already do not wait for those that are not."""
+    """Leave the effect. Messages that are already durable do not wait for those that are not."""
     connection, queue = subscription.connection, subscription.queue
     queue.count_delivered(len(outs), sum(out.deliveries > 0 for out in outs) if queue.deliveries else 0)
     if not subscription.window:
@@ -244,7 +244,7 @@ def _next_in_line(line: deque[Subscription], count: int = 1) -> Subscription:
 
 
 def _wanted(line: deque[Subscription], most: int) -> int:
-    """How many messages those in line may be given, up to ``most``: long lines are not looked at to their end."""
+    """How many messages the line may receive, up to ``most``: long lines are not examined to their end."""
     wanted = 0
     for subscription in line:
         wanted += subscription.credit

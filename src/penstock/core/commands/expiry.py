@@ -1,4 +1,4 @@
-"""Where messages expire: found by ``tick`` when their time has come, or by a command that wants the next message.
+"""Expire messages: in ``tick`` when their time has come, or in a command that wants the next message.
 
 An expired message becomes a dead letter, or is dropped where its queue says so: see ``dead_letters``. One that is out
 expires when it comes back: see ``settle``.
@@ -15,13 +15,13 @@ from penstock.schema import Reason
 
 
 def dead_letter_expired(state: BrokerState, queue: Queue, items: list[Item], now: int) -> None:
-    """Messages that a command came across have expired: they are in no lane any more."""
+    """Handle expired messages that a command met: they are in no lane any more."""
     state.expired_left -= len(items)
     dead_letter(state, queue, items, Reason.EXPIRED, now)
 
 
 def expire_queue(state: BrokerState, queue: Queue, now: int, left: int) -> int:
-    """Expire messages of one queue and let its delayed ones in. Returns what is left of the budget."""
+    """Expire messages of one queue and make its due delayed messages ready. Returns what is left of the budget."""
     expired, left = queue.take_expired(now, left)
     due = queue.delayed.take(queue.delayed.count_up_to(now, max(0, left)))
     left -= len(due)
@@ -33,7 +33,7 @@ def expire_queue(state: BrokerState, queue: Queue, now: int, left: int) -> int:
 
 
 def forget_requests(state: BrokerState, now: int) -> None:
-    """Give up request IDs whose time is over."""
+    """Forget request IDs whose time is over."""
     left = budget.FORGET
     while left > 0 and (end := state.request_ends.head) is not None and end[0] <= now:
         queue = state.queues[end[1]]

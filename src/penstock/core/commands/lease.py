@@ -1,7 +1,7 @@
 """Commands of readers that outlive the broker: lease messages, settle them, return them.
 
-All rows that end a lease are in one block, so that a crash keeps all of them or none: there is never a lease that goes
-on though its messages are settled, nor one that has ended though they are not.
+All rows that end a lease are in one block, so that a crash keeps all of them or none: no lease continues after its
+messages are settled, and none has ended before they are.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from penstock.core.state import BrokerState
 from penstock.core.structures.lane import Item
 from penstock.schema import Kind, Reason
 
-#: Messages that are looked at before bytes are counted: what is too much goes back.
+#: Messages that are taken before bytes are counted; the surplus goes back.
 PIECE = 1_000
-#: Noted ends of leases that have ended since, which are not worth clearing away.
+#: Stale entries among the noted ends of leases that are not worth clearing away.
 END_SLACK = 1_000
 
 
@@ -37,11 +37,11 @@ def lease(
     max_bytes: int = 0,
     one_anyway: bool = True,
 ) -> Lease | None:
-    """Give the next messages of a queue to a reader, for ``timeout`` microseconds. None: there are none for it.
+    """Lease the next messages of a queue to a reader, for ``timeout`` microseconds. None: there are none for it.
 
-    One lease has ``LEASE_MESSAGES`` at most, and no more bytes than ``max_bytes`` (0 = no limit), unless its first
-    message alone has and is wanted ``one_anyway``. They must not be shown before the log is durable up to
-    ``log.next_position``.
+    One lease has ``LEASE_MESSAGES`` at most, and no more bytes than ``max_bytes`` (0 = no limit), except that
+    ``one_anyway`` allows a first message that is larger by itself. They must not be shown before the log is durable up
+    to ``log.next_position``.
     """
     room = min(max_rows, LEASE_MESSAGES, MOST_LEASED - state.leased)
     if state.draining or room <= 0 or len(state.leases) >= MOST_LEASES:
@@ -61,12 +61,12 @@ def lease(
 
 def leases_of(state: BrokerState, reader: str, start: int = 0, stop: int | None = None) -> list[Lease]:
     """The outstanding leases of a reader at positions from ``start`` to ``stop``, in order."""
-    found = (lease for lease in state.leases.values() if lease.entry.reader == reader)
-    return [lease for lease in found if start <= lease.position and (stop is None or lease.position < stop)]
+    outstanding = (lease for lease in state.leases.values() if lease.entry.reader == reader)
+    return [lease for lease in outstanding if start <= lease.position and (stop is None or lease.position < stop)]
 
 
 def settle_lease(state: BrokerState, lease: Lease, now: int) -> int:
-    """The messages of a lease are done with. Returns how many that were."""
+    """Settle the messages of a lease. Returns how many there were."""
     outs = _end_lease(state, lease, now)
     if outs:
         log_acknowledged(state, lease.queue, outs, now, lease.connection.source)
@@ -76,7 +76,7 @@ def settle_lease(state: BrokerState, lease: Lease, now: int) -> int:
 
 
 def return_lease(state: BrokerState, lease: Lease, reason: Reason, now: int) -> int:
-    """The messages of a lease go back to their old places. Returns how many that were."""
+    """Return the messages of a lease to their old places. Returns how many there were."""
     outs = _end_lease(state, lease, now)
     return_messages(state, lease.queue, outs, reason, now, lease.connection.source)
     _log_end(state, lease, len(outs), reason, now)
@@ -85,29 +85,29 @@ def return_lease(state: BrokerState, lease: Lease, reason: Reason, now: int) -> 
 
 
 def settle_leases(state: BrokerState, reader: str, before: int, now: int) -> int:
-    """Settle everything that a reader has leased before a position. Returns how many messages that were."""
+    """Settle everything that a reader has leased before a position. Returns the number of messages."""
     return sum(settle_lease(state, lease, now) for lease in leases_of(state, reader, stop=before))
 
 
 def forget_reader(state: BrokerState, reader: str, now: int) -> int:
-    """Give back everything that a reader has leased. Returns how many messages that were."""
+    """Return everything that a reader has leased. Returns the number of messages."""
     return sum(return_lease(state, lease, Reason.RELEASED, now) for lease in leases_of(state, reader))
 
 
 def restore_lease(state: BrokerState, position: int, entry: LeaseEntry, items: list[Item]) -> None:
-    """A lease from the journal. ``items`` are those of its messages that are there; they are in no lane."""
+    """Restore a lease from the journal. ``items`` are its messages that still exist; they are in no lane."""
     _enter_lease(state, Lease(position, entry, state.queues[entry.queue]), items)
 
 
 def end_empty_leases(state: BrokerState, queue: Queue, now: int) -> None:
-    """A queue goes, and nothing is in it: leases whose messages were all given up as damaged go with it."""
+    """End the empty leases of a queue that is deleted: their messages were all dropped as damaged."""
     for lease in [lease for lease in state.leases.values() if lease.queue is queue]:
         del state.leases[lease.position]
         _log_end(state, lease, 0, Reason.NONE, now)
 
 
 def end_late_leases(state: BrokerState, now: int, left: int) -> int:
-    """Return up to ``left`` messages that were not settled in time. Returns what is left of that."""
+    """Return up to ``left`` messages that were not settled in time. Returns the rest of ``left``."""
     while left > 0 and (ends := next_lease_end(state)) is not None and ends <= now:
         _, position = heappop(state.lease_ends)
         left -= return_lease(state, state.leases[position], Reason.LOCK_EXPIRED, now) + 1
@@ -122,7 +122,7 @@ def next_lease_end(state: BrokerState) -> int | None:
 
 
 def take_leased(state: BrokerState, queue: Queue, position: int) -> Item | None:
-    """Take one message out of a lease: nobody can have it any more."""
+    """Remove one message from a lease, without returning it to its queue."""
     out = queue.out.get(position)
     if out is None or out.connection.id != LEASE:
         return None
@@ -134,7 +134,7 @@ def take_leased(state: BrokerState, queue: Queue, position: int) -> Item | None:
 def _take_bytes(
     state: BrokerState, queue: Queue, count: int, max_bytes: int, now: int, *, one_anyway: bool
 ) -> list[Item]:
-    """Remove the next ready messages: so many, and so many bytes."""
+    """Remove the next ready messages, within limits of number and bytes."""
     if not max_bytes:
         return take_ready(state, queue, count, now)
     taken: list[Item] = []
@@ -162,7 +162,7 @@ def _enter_lease(state: BrokerState, lease: Lease, items: list[Item]) -> None:
 
 
 def _end_lease(state: BrokerState, lease: Lease, now: int) -> list[Out]:
-    """Take the messages from the reader, and make room for all that is to be said about them in one block."""
+    """Take the messages from the reader, and make room for all of their rows in one block."""
     outs = end_deliveries(state, lease.connection, lease.queue, lease.messages)
     del state.leases[lease.position]
     state.leased -= len(outs)

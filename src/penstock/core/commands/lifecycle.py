@@ -1,4 +1,4 @@
-"""Commands of the process around the broker: note a start, describe everything in a segment, drain, check."""
+"""Commands of the broker's process: note a start, describe everything in a segment, drain, check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def start(state: BrokerState, now: int, detail: dict[str, Any]) -> None:
 def catalogue(state: BrokerState, now: int) -> None:
     """Stage all namespaces, queues, rules and counters: the first row of every segment. Leases and writers follow.
 
-    They have rows of their own: all queues there may be nearly fill a block.
+    They have rows of their own, since the largest possible number of queues nearly fills a block.
     """
     held = held_rows(state.leases, state.writers)
     described: dict[str, Any] = {
@@ -46,7 +46,7 @@ def catalogue(state: BrokerState, now: int) -> None:
 
 
 def drain(state: BrokerState, now: int) -> None:
-    """Give nothing out and take nothing in from now on; tell those who wait for a single message."""
+    """Deliver and accept nothing from now on; tell subscriptions that wait for a single message."""
     state.draining = True
     for queue in state.queues.values():
         end_waiting(state, queue.waiting)

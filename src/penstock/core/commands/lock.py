@@ -1,4 +1,4 @@
-"""Commands that give one message to a connection for a time: lock and renew; and the ends of locks."""
+"""Commands that lock a message for a connection, renew a lock, and end expired locks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.schema import Reason
 
 
 def lock(state: BrokerState, connection: Connection, queue: Queue, now: int, duration: int = 0) -> Out | None:
-    """Give the next message to the connection, locked for ``duration`` or as its queue says. Or TryAgain."""
+    """Lock the next message for the connection, for ``duration`` or the queue's default. Or TryAgain."""
     item = take_next(state, queue, now)
     if item is None:
         return None
@@ -24,9 +24,9 @@ def lock(state: BrokerState, connection: Connection, queue: Queue, now: int, dur
 def lock_run(
     state: BrokerState, connection: Connection, queue: Queue, count: int, now: int, duration: int = 0
 ) -> list[Out]:
-    """``lock`` so often, or as often as there are messages. Or TryAgain, before the first.
+    """``lock`` repeatedly, as far as there are messages. Or TryAgain, before the first.
 
-    Fewer than there are: so many expired ones stand before the next that it takes another tick to get there.
+    Fewer than there are if too many expired ones precede the next one for this tick.
     """
     items = take_run(state, queue, count, now)
     outs = [hand_out(state, queue, item, connection, now) for item in items]
@@ -36,7 +36,7 @@ def lock_run(
 
 
 def renew(state: BrokerState, connection: Connection, position: int, now: int, duration: int = 0) -> Out | None:
-    """Let a lock that the connection holds run for ``duration`` from now."""
+    """Extend a lock that the connection holds to ``duration`` from now."""
     out = connection.out.get(position)
     if out is None or not out.deadline:
         return None
@@ -45,7 +45,7 @@ def renew(state: BrokerState, connection: Connection, position: int, now: int, d
 
 
 def end_expired_locks(state: BrokerState, now: int) -> None:
-    """Put back messages whose locks have ended: those of one queue together, so that they stand in their order."""
+    """Return messages whose locks have ended: those of one queue together, so that they keep their order."""
     ended: dict[int, dict[bytes, list[Out]]] = {}
     left = budget.END_LOCKS
     while left > 0 and (end := state.lock_ends.head) is not None and end[0] <= now:

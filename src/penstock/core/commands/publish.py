@@ -1,4 +1,4 @@
-"""The command that brings messages in: admission, and what a queue over its limits lets go."""
+"""The command that publishes messages: admission, and what a queue over its limits drops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXTS: Final = ("correlation_id", "request_id", "asked_id", "source_info")
 
 
 class PublishRefusal(Enum):
-    """Why a message was not taken. Nothing of it is kept."""
+    """Why a message was not accepted. Nothing of it is kept."""
 
     FULL = "the queue is full"
     TOO_LARGE = "the message is larger than its queue may be"
@@ -35,10 +35,10 @@ class PublishRefusal(Enum):
 
 
 class PublishResult:
-    """The first ``accepted`` messages were taken, at positions from ``first``; the others were refused for ``refusal``.
+    """The first ``accepted`` messages were accepted, at positions from ``first``; the others refused for ``refusal``.
 
     A message whose request ID is remembered has ``duplicate`` set: ``first`` is where it was published before, and
-    ``asked_id`` the ID that was asked for then, which may be another one than now.
+    ``asked_id`` the ID requested then, which may differ from the one requested now.
     """
 
     __slots__ = ("accepted", "asked_id", "duplicate", "first", "refusal")
@@ -68,7 +68,7 @@ def publish(
     properties: Properties = PLAIN,
 ) -> PublishResult:
     """Add messages at the end of their priority, in order, all with the same properties."""
-    plain = properties is PLAIN and not queue.policy.default_ttl  # as most are: no property has to be looked at
+    plain = properties is PLAIN and not queue.policy.default_ttl  # like most messages: no property has to be examined
     if not plain and (known := _published_before(state, queue, properties, now)) is not None:
         return known
     sizes = list(map(len, payloads))
@@ -95,7 +95,7 @@ def publish(
 
 
 def _published_before(state: BrokerState, queue: Queue, properties: Properties, now: int) -> PublishResult | None:
-    """What to answer if a message with this request ID is remembered, or one with the ID asked for is alive."""
+    """The answer if a message with this request ID is remembered, or one with the requested ID is alive."""
     request_id, asked_id = properties.request_id, properties.asked_id
     if request_id and (known := queue.requests.published(request_id, now)) is not None:
         return PublishResult(known[0], 1, duplicate=True, asked_id=known[1])
@@ -113,7 +113,7 @@ def _add(
     now: int,
     properties: Properties,
 ) -> int:
-    """Add messages that have properties. Returns where the first one is."""
+    """Add messages that have properties. Returns the position of the first."""
     request_id, asked_id = properties.request_id, properties.asked_id
     expires = _expires(queue, now, properties)
     due = now + properties.delay if properties.delay else 0
@@ -140,7 +140,7 @@ def _add(
 def admit(
     state: BrokerState, queue: Queue, sizes: Sequence[int], size: int, *, delayed: bool
 ) -> tuple[int, PublishRefusal | None]:
-    """How many of the messages, ``size`` bytes in all, may come in, and why not the rest."""
+    """How many of the messages, ``size`` bytes in all, are accepted, and why the rest is refused."""
     if state.draining:
         return 0, PublishRefusal.DRAINING
     if state.publishing_stopped:
@@ -164,10 +164,10 @@ def admit(
 
 
 def enforce_limits(state: BrokerState, queue: Queue, added: int, now: int) -> None:
-    """A queue that is over its limits lets its oldest ready messages go.
+    """A queue over its limits drops its oldest ready messages.
 
-    A large message may drive very many small ones out, and so may limits that were lowered: the next ticks continue,
-    and nothing more comes in until there is room.
+    A large message may displace very many small ones, and so may lowered limits: the next ticks continue, and nothing
+    more is accepted until there is room.
     """
     policy = queue.policy
     if policy.on_full != "drop-oldest":
@@ -190,7 +190,7 @@ def enforce_limits(state: BrokerState, queue: Queue, added: int, now: int) -> No
 
 
 def continue_overflow(state: BrokerState, now: int) -> None:
-    """Continue with a queue that had more messages over its limits than one step may drop."""
+    """Continue with a queue that had to drop more messages than one step may."""
     if state.overfull:
         queue = state.overfull.pop(next(iter(state.overfull)))
         if queue.id in state.queues:
@@ -198,14 +198,14 @@ def continue_overflow(state: BrokerState, now: int) -> None:
 
 
 def delayed_item(position: int, size: int, expires: int, retries: int, priority: int, due: int) -> Item:
-    """How a delayed message stands in its lane: by the time at which something happens to it next."""
+    """A delayed message in its lane, sorted by the time at which something happens to it next."""
     return Item(min(due, expires) if expires else due, position, size, expires, retries, priority)
 
 
 def _room(queue: Queue, sizes: Sequence[int], delayed: bool) -> int:
     """How many of the messages the queue has room for.
 
-    A queue that drops its oldest can drop ready messages only: a new one has room if it fits beside the delayed ones.
+    A queue that drops its oldest can drop only ready messages: a new one has room if it fits beside the delayed ones.
     """
     policy = queue.policy
     count = len(sizes)
@@ -232,7 +232,7 @@ def _expires(queue: Queue, now: int, properties: Properties) -> int:
 
 
 def _columns(count: int, properties: Properties, expires: int, due: int) -> dict[str, Values]:
-    """The journal's columns of these messages; those that say nothing are left out."""
+    """The journal's columns of these messages, without those that have only defaults."""
     columns: dict[str, Values] = {}
     if expires:
         columns["expires_at"] = array("q", (expires,)) * count

@@ -1,4 +1,4 @@
-"""Commands that remove messages for good: purge a queue or its dead letters, delete one, give up damaged ones."""
+"""Commands that remove messages for good: purge a queue or its dead letters, delete one, drop damaged ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.schema import Kind, Reason
 
 
 def purge(state: BrokerState, connection: Connection, queue: Queue, now: int) -> int:
-    """Remove all ready and delayed messages, damaged ones too; those that are out stay out. Returns how many."""
+    """Remove all ready and delayed messages, including damaged ones; those that are out stay out. Returns how many."""
     damaged = [position for position, aside in queue.damaged.items() if aside.state != "dead"]
     count = queue.depth + len(damaged)
     if not count:
@@ -32,7 +32,7 @@ def purge(state: BrokerState, connection: Connection, queue: Queue, now: int) ->
 
 
 def purge_dead(state: BrokerState, connection: Connection, queue: Queue, now: int) -> int:
-    """Remove all dead letters, damaged ones too; those that are out stay out. Returns how many went."""
+    """Remove all dead letters, including damaged ones; those that are out stay out. Returns how many."""
     items = queue.dead.take(len(queue.dead))
     damaged = [aside.item for aside in queue.damaged.values() if aside.state == "dead"]
     for item in damaged:
@@ -50,12 +50,12 @@ def purge_dead(state: BrokerState, connection: Connection, queue: Queue, now: in
 
 
 def delete_message(state: BrokerState, connection: Connection, queue: Queue, position: int, now: int) -> bool:
-    """Remove one message that waits, is delayed, dead or damaged. False: it is not there, or it is out."""
+    """Remove one message that waits, is delayed, dead or damaged. False: it does not exist, or it is out."""
     return _drop_one(state, queue, position, now, Reason.DELETED, connection.source)
 
 
 def drop_damaged(state: BrokerState, queue: Queue, positions: Iterable[int], now: int) -> int:
-    """Give up messages whose payloads are lost, leased or not. Returns how many that were."""
+    """Drop messages whose payloads are lost, leased or not. Returns how many there were."""
     return sum(_drop_one(state, queue, position, now, Reason.DAMAGED, NOBODY) for position in positions)
 
 

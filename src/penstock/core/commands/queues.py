@@ -1,4 +1,4 @@
-"""Commands that make, configure and delete namespaces and queues."""
+"""Commands that create, configure and delete namespaces and queues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.schema import Kind
 
 
 def create_namespace(state: BrokerState, name: str, now: int, source: bytes = NOBODY) -> bool:
-    """Make a namespace. False: it exists already."""
+    """Create a namespace. False: it exists already."""
     if name in state.namespaces:
         return False
     state.namespaces[name] = {}
@@ -39,7 +39,7 @@ def find_queue(state: BrokerState, namespace: str, name: str) -> Queue | None:
 def create_queue(
     state: BrokerState, namespace: str, name: str, now: int, policy: Policy | None = None, source: bytes = NOBODY
 ) -> Queue:
-    """Make a queue in a namespace that exists. The caller has made sure that the queue does not."""
+    """Create a queue in a namespace that exists. The caller has checked that the queue does not exist."""
     queue = Queue(state.next_queue_id, namespace, name, policy or Policy(), now)
     state.next_queue_id += 1
     add_queue(state, queue)
@@ -48,7 +48,7 @@ def create_queue(
 
 
 def configure_queue(state: BrokerState, queue: Queue, policy: Policy, now: int, source: bytes = NOBODY) -> None:
-    """Give a queue other rules. They hold for what happens from now on; ``paused`` is one of them."""
+    """Replace a queue's rules. They apply to what happens from now on; ``paused`` is one of them."""
     queue.configure(policy)
     state.log.other(Kind.QUEUE_CONFIGURED, now, queue.id, source, detail=_description(queue))
     if not policy.dead_letters:
@@ -57,7 +57,7 @@ def configure_queue(state: BrokerState, queue: Queue, policy: Policy, now: int, 
 
 
 def delete_queue(state: BrokerState, queue: Queue, now: int, source: bytes = NOBODY) -> bool:
-    """Remove a queue. False: something is in it, in whatever state."""
+    """Remove a queue. False: it contains messages, in whatever state."""
     if not queue.empty:
         return False
     for subscription in [each for each in state.throttled if each.queue is queue]:
@@ -69,19 +69,19 @@ def delete_queue(state: BrokerState, queue: Queue, now: int, source: bytes = NOB
     state.unschedule_requests(queue)
     del state.queues[queue.id]
     del state.namespaces[queue.namespace][queue.name]
-    # Readers look for news of queues only in blocks that have a detail.
+    # Readers look for changes of queues only in blocks that have a detail.
     state.log.other(Kind.QUEUE_DELETED, now, queue.id, source, detail=_description(queue))
     return True
 
 
 def add_queue(state: BrokerState, queue: Queue) -> None:
-    """Add a queue that exists: it was made just now, or comes from the journal."""
+    """Add a queue that was just created, or comes from the journal."""
     state.queues[queue.id] = queue
     state.namespaces.setdefault(queue.namespace, {})[queue.name] = queue
 
 
 def _description(queue: Queue) -> bytes:
-    """A queue's name and rules, as the journal keeps them."""
+    """A queue's name and rules in the journal's form."""
     return msgspec.json.encode(
         {"namespace": queue.namespace, "name": queue.name, "policy": queue.policy, "created_at": queue.created_at}
     )

@@ -22,7 +22,7 @@ from penstock.schema import Kind
 
 
 def subscribe(state: BrokerState, connection: Connection, queue: Queue, window: int, now: int) -> None:
-    """The connection takes up to ``window`` unsettled messages at a time. 0 stops; messages out stay out."""
+    """Let the connection have up to ``window`` unsettled messages. 0 stops; messages out stay out."""
     key = (queue.id, False)
     subscription = connection.subscriptions.get(key)
     if not window:
@@ -40,10 +40,10 @@ def subscribe(state: BrokerState, connection: Connection, queue: Queue, window: 
 
 
 def receive(state: BrokerState, connection: Connection, queue: Queue, now: int, *, dead: bool = False) -> bool:
-    """The connection waits for one message, or one dead letter. False: this request will get none.
+    """Let the connection wait for one message, or one dead letter. False: this request will get none.
 
-    That is so while the broker drains, for dead letters where the queue keeps none, and while the connection waits
-    for, or has a window on, the same thing already.
+    That is the case while the broker drains, for dead letters if the queue keeps none, and while the connection already
+    waits for, or has a window on, the same thing.
     """
     if state.draining or (dead and not queue.policy.dead_letters) or (queue.id, dead) in connection.subscriptions:
         return False
@@ -61,7 +61,7 @@ def receive(state: BrokerState, connection: Connection, queue: Queue, now: int, 
 
 
 def peek(state: BrokerState, queue: Queue, now: int) -> Item | None:
-    """The message that ``pop`` would take, left where it is. Or TryAgain."""
+    """The message that ``pop`` would remove, left in place. Or TryAgain."""
     if queue.policy.paused:
         return None
     while (item := queue.head()) is not None and 0 < item.expires <= now:
@@ -74,9 +74,10 @@ def peek(state: BrokerState, queue: Queue, now: int) -> Item | None:
 
 
 def pop(state: BrokerState, connection: Connection, queue: Queue, now: int) -> tuple[Item, int] | None:
-    """Take the next message for good. Returns it with the deliveries it had before. Or TryAgain.
+    """Remove the next message for good. Returns it with the deliveries it had before. Or TryAgain.
 
-    It must not be shown before the log is durable up to ``log.next_position``: after a crash it would come again.
+    It must not be shown before the log is durable up to ``log.next_position``: after a crash it would be delivered
+    again.
     """
     item = take_next(state, queue, now)
     if item is None:
@@ -92,7 +93,7 @@ def pop(state: BrokerState, connection: Connection, queue: Queue, now: int) -> t
 def pop_run(
     state: BrokerState, connection: Connection, queue: Queue, count: int, now: int
 ) -> tuple[list[Item], list[int]]:
-    """``pop`` so often, or as often as there are messages; fewer as for ``lock_run``. Or TryAgain, before the first."""
+    """``pop`` repeatedly, as far as there are messages; fewer as for ``lock_run``. Or TryAgain, before the first."""
     items = take_run(state, queue, count, now)
     if not items:
         return [], []

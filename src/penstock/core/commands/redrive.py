@@ -1,4 +1,4 @@
-"""Commands that send messages to the end of a queue: dead letters back to work, and ready ones to another queue."""
+"""Commands that send messages to the end of a queue: re-drive dead letters, and move ready ones to another queue."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def redrive(
 ) -> int:
     """Send dead letters back to the end of their queue, or of another. Returns how many.
 
-    Without ``positions`` the oldest ``limit`` go. They keep their ID and priority, lose their time to live, have
-    their retry counter as published and count no deliveries.
+    Without ``positions`` the oldest ``limit`` are sent. They keep their ID and priority, lose their time to live, get
+    back their retry counter as published, and start at zero deliveries.
     """
     return _send(state, connection, queue, _take_dead(queue, positions, limit), to or queue, now)
 
@@ -34,9 +34,9 @@ def redrive(
 def move(
     state: BrokerState, connection: Connection, queue: Queue, now: int, *, positions: Sequence[int], to: Queue
 ) -> int:
-    """Send messages that wait, ready or delayed, to the end of another queue. Returns how many.
+    """Send ready or delayed messages to the end of another queue. Returns how many.
 
-    They are as dead letters are that were sent there: ready, with their ID and priority, and without a time to live.
+    They become like re-driven dead letters: ready, with their ID and priority, and without a time to live.
     """
     if to is queue:
         return 0
@@ -47,7 +47,7 @@ def move(
 def _send(
     state: BrokerState, connection: Connection, queue: Queue, items: Sequence[Item], target: Queue, now: int
 ) -> int:
-    """Messages that are in no lane any more come to the end of a queue."""
+    """Put messages that are in no lane any more at the end of a queue."""
     if not items:
         return 0
     restored = [item._replace(retries=queue.retries_as_published(item), reason=0, expires=0) for item in items]
@@ -83,7 +83,7 @@ def _take_dead(queue: Queue, positions: Sequence[int] | None, limit: int) -> lis
 
 
 def _move(state: BrokerState, queue: Queue, target: Queue, position: int) -> None:
-    """A message leaves one queue for another."""
+    """Move a message's notes from one queue to another."""
     if queue is target:
         queue.published_retries.pop(position, None)
         return

@@ -1,7 +1,7 @@
-"""Messages whose payloads can't be read: set aside, so that the sound ones flow, and put back once they can be read.
+"""Set messages with unreadable payloads aside, so that the others flow, and put them back once they can be read.
 
-That is no event: the journal still has the message where it was, so a start finds it there, and sets it aside again if
-it is still damaged. Nothing is given up by it, and nothing has to be undone when the file is put back.
+This is not an event: the journal still has the message in its place, so a start finds it there, and sets it aside again
+if it is still damaged. No message is given up, and nothing has to be undone when the file is restored.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from penstock.core.state import BrokerState, WaitEnded
 
 
 def set_aside(state: BrokerState, queue: Queue, reasons: Mapping[int, str], now: int) -> int:
-    """Set messages of a queue aside, each for a reason: position -> reason. Returns how many that were.
+    """Set messages of a queue aside, each for a reason: position -> reason. Returns how many there were.
 
-    One that is out must not have been shown to anybody: it is taken back, and its consumer waits for another. One
-    that is leased leaves its lease.
+    A message that is out must not have been shown to anybody: it is taken back, and its consumer waits for another. A
+    leased message leaves its lease.
     """
     count = 0
     left: list[Out] = []
@@ -32,7 +32,7 @@ def set_aside(state: BrokerState, queue: Queue, reasons: Mapping[int, str], now:
             count += 1
         if out is not None and out.single:
             left.append(out)
-    for out in left:  # who waits for one message waits for another
+    for out in left:  # a consumer that waited for a single message waits for another
         if not receive(state, out.connection, queue, now, dead=out.dead):
             state.effects.append(WaitEnded(out.connection, queue))
     if count:
@@ -41,7 +41,7 @@ def set_aside(state: BrokerState, queue: Queue, reasons: Mapping[int, str], now:
 
 
 def put_back(state: BrokerState, queue: Queue, positions: Sequence[int], now: int) -> int:
-    """Messages that were set aside can be read again: they go to their old places. Returns how many that were."""
+    """Return messages that can be read again to their old places. Returns how many there were."""
     back = [queue.damaged.pop(position) for position in positions if position in queue.damaged]
     for item, place, _ in back:
         if place == "dead":
@@ -70,7 +70,7 @@ def _take_waiting(queue: Queue, position: int) -> DamagedMessage | None:
 
 
 def _take_from(state: BrokerState, queue: Queue, out: Out) -> DamagedMessage:
-    """Take a message from who has it."""
+    """Take a message from its consumer."""
     end_deliveries(state, out.connection, queue, (out.item.position,))
     if out.connection.id == LEASE:
         state.leased -= 1

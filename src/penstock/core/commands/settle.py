@@ -1,6 +1,6 @@
-"""Commands that end a delivery: acknowledge, release, requeue, reject; and the ways back that others share.
+"""Commands that end a delivery: acknowledge, release, requeue, reject; and the returns that other commands share.
 
-A connection can settle only what it has. Anything else is ignored and counted by the caller, so that a late
+A connection can settle only messages that it has. Anything else is ignored and counted by the caller, so that a late
 acknowledgement never settles somebody else's delivery.
 """
 
@@ -18,7 +18,7 @@ from penstock.schema import Kind, Reason
 
 
 def acknowledge(state: BrokerState, connection: Connection, queue: Queue, positions: Iterable[int], now: int) -> int:
-    """The messages are done with. Returns how many of them the connection had."""
+    """Acknowledge messages. Returns how many of them the connection had."""
     outs = end_deliveries(state, connection, queue, positions)
     if outs:
         log_acknowledged(state, queue, outs, now, connection.source)
@@ -27,7 +27,7 @@ def acknowledge(state: BrokerState, connection: Connection, queue: Queue, positi
 
 
 def release(state: BrokerState, connection: Connection, queue: Queue, position: int, now: int) -> bool:
-    """The message goes back to its old place."""
+    """Return the message to its old place."""
     outs = end_deliveries(state, connection, queue, (position,))
     return_messages(state, queue, outs, Reason.RELEASED, now, connection.source)
     dispatch(state, queue, now)
@@ -35,7 +35,7 @@ def release(state: BrokerState, connection: Connection, queue: Queue, position: 
 
 
 def requeue(state: BrokerState, connection: Connection, queue: Queue, position: int, now: int, *, ttl: int = 0) -> bool:
-    """The message goes to the end of its priority, with a new time to live (0 = for ever) and no retry spent."""
+    """Put the message at the end of its priority, with a new time to live (0 = for ever) and no retry spent."""
     outs = end_deliveries(state, connection, queue, (position,), dead=False)
     for out in outs:
         out.item = out.item._replace(expires=now + ttl if ttl else 0)
@@ -45,7 +45,7 @@ def requeue(state: BrokerState, connection: Connection, queue: Queue, position: 
 
 
 def reject(state: BrokerState, connection: Connection, queue: Queue, positions: Iterable[int], now: int) -> int:
-    """The messages go to the dead letters. Returns how many of them the connection had."""
+    """Move the messages to the dead letters. Returns how many of them the connection had."""
     outs = end_deliveries(state, connection, queue, positions, dead=False)
     dead_letter_outs(state, queue, outs, Reason.REJECTED, now, connection.source)
     dispatch(state, queue, now)
@@ -55,9 +55,9 @@ def reject(state: BrokerState, connection: Connection, queue: Queue, positions: 
 def end_deliveries(
     state: BrokerState, connection: Connection, queue: Queue, positions: Iterable[int], *, dead: bool = True
 ) -> list[Out]:
-    """Take these messages from the connection, where it has them, and open its window again.
+    """Take these messages from the connection, as far as it has them, and open its window again.
 
-    Dead letters are passed over unless ``dead``: they can be acknowledged or given back, nothing else.
+    Dead letters are skipped unless ``dead``: they can only be acknowledged or returned.
     """
     outs: list[Out] = []
     had, has = connection.out, queue.out
@@ -91,7 +91,7 @@ def end_deliveries(
 
 
 def log_acknowledged(state: BrokerState, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> None:
-    """Messages that nobody has any more are done with."""
+    """Record messages that nobody has any more as acknowledged."""
     if len(outs) == 1:
         out = outs[0]
         state.log.end(Kind.ACKNOWLEDGED, now, queue.id, source, out.item.position, out.deliveries + 1, out.delivered_at)
@@ -106,7 +106,7 @@ def log_acknowledged(state: BrokerState, queue: Queue, outs: Sequence[Out], now:
 def return_messages(
     state: BrokerState, queue: Queue, outs: Sequence[Out], reason: Reason, now: int, source: bytes
 ) -> None:
-    """Put messages back at their old places. A dead letter just lies where it lay: nothing happened to it."""
+    """Return messages to their old places. A dead letter stays where it was: nothing happened to it."""
     queue.dead.insert_many(out.item for out in outs if out.dead)
     back = _dead_letter_spent(state, queue, [out for out in outs if not out.dead], now, source)
     if not back:
@@ -137,7 +137,7 @@ def requeue_messages(
 
 
 def _dead_letter_spent(state: BrokerState, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> list[Out]:
-    """Make dead letters of returned messages that have expired or were given out too often; returns the others."""
+    """Make dead letters of returned messages that have expired or were delivered too often; returns the others."""
     limit = queue.policy.max_deliveries
     back: list[Out] = []
     expired: list[Out] = []
@@ -155,7 +155,7 @@ def _dead_letter_spent(state: BrokerState, queue: Queue, outs: Sequence[Out], no
 
 
 def _ends(outs: Sequence[Out]) -> dict[str, Values]:
-    """The columns that every end of a delivery has."""
+    """The columns of every end of a delivery."""
     at = outs[0].delivered_at if outs else 0
     alike = True
     for out in outs:
@@ -170,7 +170,7 @@ def _ends(outs: Sequence[Out]) -> dict[str, Values]:
 
 
 def _states(outs: Sequence[Out], reason: Reason) -> dict[str, Values]:
-    """The columns of a delivery that ends with the message alive: how things stand with it from now on."""
+    """The columns of a delivery that ends with the message alive: its state from now on."""
     return _ends(outs) | {
         "reason": array("B", (reason,)) * len(outs),
         "retries_left": array("B", [out.item.retries for out in outs]),

@@ -1,4 +1,4 @@
-"""What time asks for, and what commands had to leave: each step does no more than ``core/budget.py`` says."""
+"""Do what is due, and what commands left over: each step does no more than ``core/budget.py`` allows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NOTHING: Final = (None, None, None)
 
 
 def tick(state: BrokerState, now: int) -> int | None:
-    """Do what time asks for: expire messages, end locks and leases, let delayed messages in; continue what was left.
+    """Expire messages, end locks and leases, make delayed messages ready, and continue what was left over.
 
-    No more is done than ``core/budget.py`` says. Returns when to call again at the latest: ``now`` if there is more
-    to do at once, None if nothing is pending. Call it after every few commands: it is what they leave work to.
+    No more is done than ``core/budget.py`` allows. Returns when to call again at the latest: ``now`` if there is more
+    to do at once, None if nothing is pending. Call it after every few commands, since they leave work to it.
     """
     state.refill()
     if state.unfinished:
@@ -44,7 +44,7 @@ def tick(state: BrokerState, now: int) -> int | None:
 
 
 def continue_work(state: BrokerState, now: int) -> None:
-    """Continue what commands, or an earlier tick, have left undone."""
+    """Continue what commands, or an earlier tick, have left over."""
     return_from_departed(state, now)
     continue_overflow(state, now)
     continue_dispatch(state, now)

@@ -1,13 +1,13 @@
-"""Commands of writers whose chunks count once: each is published whole or not at all, and never again.
+"""Commands of writers whose chunks count once: each is published atomically, and never again.
 
-A chunk is known by writer, epoch, partition and number. Its messages and the row that says so are in one block, so a
-crash keeps both or neither. Of each writer the newest epoch is remembered, for ever: how many chunks of each partition
-were taken. What comes again is answered as done, and so is everything of an older epoch.
+A chunk is identified by writer, epoch, partition and number. Its messages and the row that records it are in one block,
+so a crash keeps both or neither. Each writer's newest epoch is remembered for ever: how many chunks of each partition
+were accepted. Repeated chunks are confirmed as duplicates, and so is everything of an older epoch.
 
-What comes again must be what it was. Whoever repeats a batch may have cut it into other partitions, and to take its
-chunks for known ones would lose rows and publish others twice. So a writer may send a *digest* with each chunk: a
-number for the rows of all chunks of the partition so far. With the same numbers, and another digest, a chunk is
-refused; and at the end a writer can have it checked that the broker has what it has sent, and nothing else.
+A repetition must be the same as the original. Whoever repeats a batch may have cut it into other partitions, and
+accepting its chunks as duplicates would lose rows and publish others twice. So a writer may send a *digest* with each
+chunk: a number for the rows of all chunks of the partition so far. A chunk with the same numbers and another digest is
+refused; and at the end a writer can have the broker check that it has exactly what was sent.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from penstock.schema import FOREVER, Kind
 
 
 class WriterError(Exception):
-    """A chunk that can't be taken as things stand. The text says why, and what would be right."""
+    """A chunk that can't be accepted now. The text says why, and what was expected."""
 
 
 class ChunkDiffers(WriterError):
-    """What is repeated is not what was written before."""
+    """A repetition differs from what was written before."""
 
 
 class TooManyWriters(WriterError):
@@ -42,11 +42,11 @@ class TooManyWriters(WriterError):
 
 
 class Portion(NamedTuple):
-    """The rows of a chunk that go to one queue, in order. A column that is empty holds its default for all of them."""
+    """The rows of a chunk for one queue, in order. An empty column holds its default for all of them."""
 
     queue: Queue
     payloads: Sequence[bytes]
-    #: Microseconds; −1 is as the queue says, 0 is for ever.
+    #: Microseconds; −1 is the queue's default, 0 is for ever.
     ttl: Sequence[int] = ()
     delay: Sequence[int] = ()
     priority: Sequence[int] = ()
@@ -54,7 +54,7 @@ class Portion(NamedTuple):
 
 
 class WriteResult(NamedTuple):
-    """A chunk was taken: now, or before (``duplicate``). Or not: for ``refusal``, by ``queue``."""
+    """A chunk was accepted, now or before (``duplicate``). Or it was refused: for ``refusal``, by ``queue``."""
 
     duplicate: bool = False
     refusal: PublishRefusal | None = None
@@ -81,16 +81,16 @@ def was_written(state: BrokerState, key: ChunkKey) -> bool:
             f"chunk {key.chunk} of writer {key.writer!r}, epoch {key.epoch}, partition {key.partition} comes too "
             f"early: the next is chunk {taken}"
         )
-    # Only the last one can be compared. Who goes on from there comes past it, and who does not is found at the end.
+    # Only the last one can be compared. A writer that continues gets past it; one that does not is checked at the end.
     if known is not None and key.chunk == taken - 1:
         _compare(key, known.digests.get(key.partition, 0))
     return key.chunk < taken
 
 
 def check_written(state: BrokerState, writer: str, epoch: int, parts: Mapping[int, tuple[int, int]]) -> None:
-    """Raises ChunkDiffers unless exactly this was taken: of each partition so many chunks, with this digest.
+    """Raises ChunkDiffers unless exactly this was accepted: for each partition its number of chunks, and this digest.
 
-    Of an epoch before the newest nothing is known any more, and nothing of it was taken since.
+    Of an epoch before the newest nothing is known any more, and nothing of it was accepted since.
     """
     for _ in check_written_in_steps(state, writer, epoch, parts):
         pass
@@ -99,7 +99,7 @@ def check_written(state: BrokerState, writer: str, epoch: int, parts: Mapping[in
 def check_written_in_steps(
     state: BrokerState, writer: str, epoch: int, parts: Mapping[int, tuple[int, int]]
 ) -> Iterator[None]:
-    """The same, a few partitions at a time: a batch may have very many."""
+    """As ``check_written``, a few partitions at a time: a batch may have very many."""
     known = state.writers.get(writer) or WriterEntry(epoch, {})
     if epoch < known.epoch:
         return
@@ -149,7 +149,7 @@ def write(state: BrokerState, source: bytes, key: ChunkKey, portions: Sequence[P
 
 
 def end_writer(state: BrokerState, writer: str, now: int, source: bytes) -> bool:
-    """Forget a writer: nothing of it will be repeated. False: it is not known."""
+    """Forget a writer that will repeat nothing more. False: it is not known."""
     known = state.writers.pop(writer, None)
     if known is None:
         return False
@@ -175,7 +175,7 @@ def _check_writer(state: BrokerState, key: ChunkKey) -> None:
 
 
 def _signed(state: BrokerState, key: ChunkKey, now: int) -> ChunkKey:
-    """With its time, and with the owner that a writer has had so far, if none is given."""
+    """The key with its time, and with the owner that the writer has had so far, if none is given."""
     known = state.writers.get(key.writer)
     return msgspec.structs.replace(key, owner=key.owner or (known.owner if known else ""), at=now)
 
@@ -191,13 +191,13 @@ def _note_chunk(state: BrokerState, key: ChunkKey) -> None:
 
 
 def _refusal(state: BrokerState, portion: Portion) -> PublishRefusal | None:
-    """Why these can't come in, all of them. Where some are delayed, all count as if they were."""
+    """Why these can't all be accepted. If some are delayed, all count as delayed."""
     sizes = list(map(len, portion.payloads))
     return admit(state, portion.queue, sizes, sum(sizes), delayed=any(portion.delay))[1]
 
 
 def _add(portion: Portion, times: _Times, first: int) -> None:
-    """The messages are in their queue."""
+    """Add the messages to their queue."""
     queue, sizes = portion.queue, list(map(len, portion.payloads))
     queue.counters.published += len(sizes)
     for start, stop, priority, expires, due in _runs(portion, times):
@@ -210,7 +210,7 @@ def _add(portion: Portion, times: _Times, first: int) -> None:
 
 
 def _compare(key: ChunkKey, known: int) -> None:
-    """Raises ChunkDiffers if a repetition says something else of its rows than was said of those that were taken."""
+    """Raises ChunkDiffers if a repetition has another digest than the accepted rows."""
     if key.digest and known and key.digest != known:
         raise ChunkDiffers(_differs(key, "they were written before with other rows"))
 
@@ -221,7 +221,7 @@ def _differs(key: ChunkKey, why: str) -> str:
 
 
 def _size(portion: Portion) -> int:
-    """What the rows take in a block."""
+    """The bytes of the rows in a block."""
     return sum(map(len, chain(portion.payloads, portion.correlation_ids))) + ROW_BYTES * len(portion.payloads)
 
 
@@ -237,7 +237,7 @@ def _times(portion: Portion, now: int) -> _Times:
 
 
 def _columns(portion: Portion, times: _Times) -> dict[str, Values]:
-    """The journal's columns of these messages; those that say nothing are left out."""
+    """The journal's columns of these messages, without those that have only defaults."""
     columns: dict[str, Values] = {}
     if any(times.expires):
         columns["expires_at"] = array("q", times.expires)
@@ -251,7 +251,7 @@ def _columns(portion: Portion, times: _Times) -> dict[str, Values]:
 
 
 def _runs(portion: Portion, times: _Times) -> Iterator[tuple[int, int, int, int, int]]:
-    """Neighbours that are alike, as start, stop, priority, expires and due."""
+    """Runs of equal neighbours, as start, stop, priority, expires and due."""
     count = len(portion.payloads)
     columns = (portion.priority, times.expires, times.due)
     if not any(columns):

@@ -1,1 +1,1 @@
-"""The state worked out from the journal, a million events at a time, and a broker made from it."""
+"""The state computed from the journal, a million events at a time, and a broker made from it."""

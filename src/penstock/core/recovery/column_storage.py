@@ -1,8 +1,8 @@
-"""How the columns of a table are kept in memory: what grows, shrinks and stays the same, with few copies.
+"""The columns of a table in memory: grown and shrunk with few copies.
 
 A column with the same value in all rows is that value with a stride of 0, and takes no memory. Any other grows and
-shrinks where it is, so that a table of hundreds of megabytes is not there twice for a moment. Who wants to look at a
-column while its table changes makes it read-only: then it is copied.
+shrinks in place, so that a table of hundreds of megabytes is never in memory twice. To read a column while its table
+changes, make it read-only: then the table copies it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 from penstock.core.recovery.event_columns import Array
 
-#: Rows that are moved together.
+#: Rows that are moved at a time.
 MOVED = 2**16
 
 
 def filled(value: int, dtype: str, rows: int) -> Array:
-    """A column of so many rows with this value in all of them."""
+    """A column with this value in all rows."""
     return np.broadcast_to(np.array(value, dtype), rows)
 
 
@@ -28,7 +28,7 @@ def is_one_value(column: Array) -> bool:
 
 
 def extend(column: Array, added: Array) -> Array:
-    """A column with more rows behind it. The first one is used up, so nobody should hold it any more."""
+    """Append rows to a column. ``column`` is consumed, so nothing else should refer to it."""
     rows = len(column)
     if not len(added):
         return column
@@ -44,7 +44,7 @@ def extend(column: Array, added: Array) -> Array:
 
 
 def insert(column: Array, rows: Array, added: Array) -> Array:
-    """A column with more rows in it, each before the one that had that number. Numbers are in order."""
+    """Insert rows into a column, each before the row that had its number. Numbers ascend."""
     if not len(added):
         return column
     value = column[0] if len(column) else added[0]
@@ -54,7 +54,7 @@ def insert(column: Array, rows: Array, added: Array) -> Array:
 
 
 def keep(column: Array, mask: Array) -> Array:
-    """Those rows of a column that the mask has. The column is used up."""
+    """The rows of a column that the mask selects. ``column`` is consumed."""
     count = int(np.count_nonzero(mask))
     if is_one_value(column):
         return column[:count]

@@ -1,9 +1,9 @@
 """The events of many blocks side by side: one array a column, however small the blocks are.
 
 Blocks come one by one and are not kept: what is needed of each is copied out at once, and that is never a payload. So a
-million events take some 30 MB here, whether they are in a thousand blocks or in a million, of small messages or of
-large ones. Little is done for each block, and nothing that numpy would have to be called for: columns are gathered as
-bytes, and become arrays when all are there.
+million events take about 30 MB, whether they are in a thousand blocks or in a million, with small messages or large
+ones. Little is done for each block, and nothing that needs a call of numpy: columns are gathered as bytes, and become
+arrays when all are there.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from penstock.schema import COLUMN, FINAL_KINDS, SPARK_KINDS, STATE_KINDS, Kind,
 
 Array = NDArray[Any]
 
-#: Not needed: who did it, when, and what else was published with a message.
+#: Not needed: who did it, when, and the other properties of a published message.
 _UNWANTED = {"at", "source", "delivered_at", "correlation_id", "carried_source"}
 _WANTED = COLUMN.keys() - _UNWANTED
 _NUMBERS = {name for name in _WANTED if COLUMN[name].type != "binary"}
 _STRINGS = _WANTED - _NUMBERS - {"payload"}
 
-#: Queues and namespaces come and go among messages: thousands of them may, and none says anything of a message.
+#: Queues and namespaces may come and go by the thousands among messages, and say nothing about messages.
 CATALOGUE_KINDS = (Kind.QUEUE_CREATED, Kind.QUEUE_DELETED, Kind.NAMESPACE_CREATED, Kind.NAMESPACE_DELETED)
 
 _MANY = np.zeros(256, np.bool_)
 _MANY[[*STATE_KINDS, *FINAL_KINDS, *SPARK_KINDS, *CATALOGUE_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
-#: Who purges thousands of queues does it at once.
+#: Purging thousands of queues takes one step.
 PURGE_KINDS = (Kind.PURGED, Kind.DEAD_PURGED)
 _PURGE = np.zeros(256, np.bool_)
 _PURGE[[*PURGE_KINDS]] = True
 
 
 class EventBlock(Protocol):
-    """What has to be seen of a block of events."""
+    """The interface of a block of events."""
 
     @property
     def first(self) -> int:
@@ -58,14 +58,14 @@ class EventBlock(Protocol):
         """The numbers of the rows that carry a message."""
 
     def pieces(self, names: Container[str]) -> Iterator[tuple[str, bytes]]:
-        """Those of the columns that are there, as bytes: a value for each row, of byte strings their offsets."""
+        """The existing columns of these, as bytes: a value for each row, or for byte strings their offsets."""
 
     def binary(self, name: str) -> tuple[Array, memoryview]:
         """Offsets and bytes of a column of byte strings, for the rows of its sort."""
 
 
 class _NumberColumn:
-    """A column of numbers on its way to be an array. Rows of blocks that left it out get the default."""
+    """A column of numbers while it is gathered. Rows of blocks without the column get the default."""
 
     __slots__ = ("_default", "_dtype", "_parts", "_rows", "sort")
 
@@ -84,7 +84,7 @@ class _NumberColumn:
         self._rows = start + rows
 
     def array(self, rows: int) -> Array:
-        """The array; the parts are used up."""
+        """The array; the parts are consumed."""
         if not self._parts:
             return np.broadcast_to(np.frombuffer(self._default, self._dtype), rows)
         self.add(rows, 0, b"")
@@ -94,9 +94,9 @@ class _NumberColumn:
 
 
 class Events:
-    """Arrays over all rows, over message rows, and over the others. ``add`` the blocks, then ``finish``, then look.
+    """Arrays over all rows, over message rows, and over the others. ``add`` the blocks, then ``finish``, then read.
 
-    A message is counted by its place among the message rows here, an event without one by its place among those.
+    A message is numbered by its place among the message rows, an event without a message by its place among the others.
     """
 
     kinds: Array
@@ -106,7 +106,7 @@ class Events:
     message_rows: Array
     other_rows: Array
     other_kinds: Array
-    #: Rows that are about all that a queue, or the broker, has.
+    #: Rows that affect everything in a queue, or in the broker.
     singular: Array
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Events:
         self.request_times: dict[int, int] = {}
 
     def add(self, block: EventBlock) -> None:
-        """Take what is needed of the next block."""
+        """Copy what is needed of the next block."""
         count, messages = block.count, block.messages
         starts = (self.count, self.message_count, self.count - self.message_count)
         rows = (count, messages, count - messages)
@@ -150,7 +150,7 @@ class Events:
         self.end = block.first + count
 
     def finish(self) -> None:
-        """All blocks are there: make the arrays."""
+        """Make the arrays, once all blocks are added."""
         self.kinds = self.numbers("kind")
         self.queues = self.numbers("queue")
         self.positions = self._positions()
@@ -162,7 +162,7 @@ class Events:
         self.singular = ~_MANY[self.kinds]
 
     def has(self, name: str) -> bool:
-        """Whether a column of numbers is anything but its default."""
+        """Whether a column of numbers has anything but its default."""
         return name in self._columns
 
     def numbers(self, name: str) -> Array:
@@ -175,7 +175,7 @@ class Events:
         return found
 
     def strings(self, name: str, low: int, high: int) -> list[tuple[int, bytes]]:
-        """The byte strings of a column that are not empty, with the number of their row, for rows of its sort."""
+        """The non-empty byte strings of a column, with the number of their row, for rows of its sort."""
         found = self._strings[name]
         return found[bisect_left(found, (low,)) : bisect_left(found, (high,))]
 
@@ -191,12 +191,12 @@ class Events:
         yield from zip(starts, [*starts[1:], self.count], strict=True)
 
     def message_range(self, start: int, stop: int) -> tuple[int, int]:
-        """Which message rows lie between two rows."""
+        """The range of message rows between two rows."""
         low, high = np.searchsorted(self.message_rows, (start, stop)).tolist()
         return low, high
 
     def other_range(self, start: int, stop: int) -> tuple[int, int]:
-        """Which other rows lie between two rows."""
+        """The range of other rows between two rows."""
         low, high = np.searchsorted(self.other_rows, (start, stop)).tolist()
         return low, high
 
@@ -219,7 +219,7 @@ class Events:
         return rows
 
     def _sizes(self) -> Array:
-        """The differences of the offsets, but for those between the last of a block and the first of the next."""
+        """The differences of the offsets, except those between the last of a block and the first of the next."""
         offsets = np.frombuffer(b"".join(self._offsets), np.int32)
         sizes = np.diff(offsets).view(np.uint32)
         joints = np.cumsum(np.array(self._offset_counts, np.intp))[:-1] - 1

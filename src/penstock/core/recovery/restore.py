@@ -1,8 +1,8 @@
-"""A broker made from a table: how a start gets its queues back.
+"""Make a broker from a table: how a start restores its queues.
 
-Messages that were out when the broker went away are ready again, at their old place and with their counts unchanged:
-a delivery is written down by what ends it, so the journal never knew of these. Leased ones are out, as they were: of a
-lease the journal knows.
+Messages that were out when the broker ended are ready again, at their old place and with their counts unchanged: a
+delivery is recorded by what ends it, so the journal never knew of these. Leased ones are out as before: the journal
+records leases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Rows: TypeAlias = Array | slice
 
 
 def restore(table: Table, next_position: int, now: int = 0) -> Broker:
-    """The broker whose messages are those of the table. Call ``tick`` before anything else: time has passed.
+    """The broker with the table's messages. Call ``tick`` before anything else: time has passed.
 
     Request IDs that are over by ``now`` are left out.
     """
@@ -125,7 +125,7 @@ def _fill_queue(queue: Queue, columns: dict[str, Array]) -> None:
 
 
 def _add_lanes(queue: Queue, columns: dict[str, Array], ready: Rows) -> None:
-    """A lane for each priority."""
+    """Add a lane for each priority."""
     priorities = _pick(columns["priority"], ready)
     if not len(priorities):
         return
@@ -158,8 +158,8 @@ def _noted(positions: Array, values: Array, rows: Array) -> dict[int, int]:
     return dict(zip(positions[rows].tolist(), values[rows].tolist(), strict=True))
 
 
-# A table shows a column that it does not keep as one value for all rows. Ten million messages without a priority should
-# not be asked for it one by one.
+# A table returns a column that it does not keep as one value for all rows, so that nobody reads ten million
+# default priorities one by one.
 
 
 def _pick(column: Array, rows: Rows) -> Array:
@@ -170,5 +170,5 @@ def _pick(column: Array, rows: Rows) -> Array:
 
 
 def _filled(column: Array) -> Array:
-    """The rows in which something else than 0 stands."""
+    """The rows with a value other than 0."""
     return np.empty(0, np.intp) if is_one_value(column) and not column[:1].any() else np.flatnonzero(column)

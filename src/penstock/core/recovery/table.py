@@ -1,16 +1,17 @@
-"""The state of all queues worked out from the journal alone, a million events at a time.
+"""The state of all queues, computed from the journal alone, a million events at a time.
 
-A table has one row for every message that is alive. It is what a checkpoint holds and what a start reads: the newest
-checkpoint's table, plus the blocks after it. Applying a block is numpy over columns, nothing goes message by message.
+A table has one row for every message that is alive. It is the content of a checkpoint, and what a start reads: the
+newest checkpoint's table, plus the blocks after it. Applying a block is numpy over columns; nothing goes message by
+message.
 
-That works because every event tells the *whole* state of its message after it (``schema.STATE_KINDS``), or that the
-message is no more (``FINAL_KINDS``): of many events about one message only the last counts. Rare events about all that
-a queue has are applied one by one, between the spans of events about messages. Leases, writers, and queues that come
-and go are no part of that: they say nothing of a message, and are kept beside the rows.
+That works because every event contains the *whole* state of its message after it (``schema.STATE_KINDS``), or ends the
+message (``FINAL_KINDS``): of many events about one message only the last counts. Rare events about everything in a
+queue are applied one by one, between the spans of events about messages. Leases, writers, and the creation and deletion
+of queues are no part of that: they say nothing about messages, and are kept beside the rows.
 
-Columns in which every row has the default are not kept, and one that has the same value in all of them is kept as that
-value; ``column_storage`` has the rest. So a plain waiting message costs 16 bytes, and 8 where there is one queue whose
-messages are of one size. Besides, a table that is worked on takes some 40 bytes for each event of a group.
+Columns in which every row has the default are not kept, and one that has the same value in all rows is kept as that
+value; ``column_storage`` does the rest. So a plain waiting message costs 16 bytes, and 8 if there is one queue whose
+messages are of one size. In addition, a table in use takes about 40 bytes for each event of a group.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from penstock.core.recovery.event_columns import CATALOGUE_KINDS, PURGE_KINDS, A
 from penstock.core.writers import ChunkKey, WriterEntry
 from penstock.schema import FINAL_KINDS, FOREVER, SPARK_KINDS, Kind
 
-#: Events gathered before they are applied together; more when the table is large, because each time messages have
-#: gone it is moved together.
+#: Events gathered before they are applied together; more for a large table, since removing messages moves all of its
+#: rows.
 GROUP = 2**17
 GROUP_PART = 16
-#: Spans of a group above which the rows that none of its events is about are set aside meanwhile: each span moves rows.
+#: Spans of a group above which rows that no event affects are set aside meanwhile: each span moves all rows.
 MANY_SPANS = 16
 
-#: The columns of a table: type and default. A rank of 0 stands for the message's own position, a location too.
+#: The columns of a table: type and default. A rank or location of 0 stands for the message's own position.
 COLUMNS: dict[str, tuple[str, int]] = {
     "position": ("u8", 0),
     "queue": ("u4", 0),
@@ -50,7 +51,7 @@ COLUMNS: dict[str, tuple[str, int]] = {
     "location": ("u8", 0),  # where the payload lies since the message was carried forward
 }
 _KEPT = ("position", "queue", "size")
-#: Where the other columns of a published message come from.
+#: The events' columns for the other columns of a published message.
 _PUBLISHED = {
     "priority": "priority",
     "expires": "expires_at",
@@ -74,7 +75,7 @@ class Inconsistent(Exception):
 
 
 class Meta(msgspec.Struct):
-    """What a table knows besides its rows."""
+    """The table's state besides its rows."""
 
     position: int = 1
     namespaces: list[str] = msgspec.field(default_factory=list)
@@ -82,19 +83,19 @@ class Meta(msgspec.Struct):
     queues: dict[int, QueueEntry] = msgspec.field(default_factory=dict)
     #: Queue -> request ID (hex) -> (position, until when it is remembered)
     requests: dict[int, dict[str, tuple[int, int]]] = msgspec.field(default_factory=dict)
-    #: Queue -> request ID (hex) -> ID that was asked for its message (hex), where one was. The message may be gone.
+    #: Queue -> request ID (hex) -> requested ID of its message (hex), if there was one. The message may be gone.
     requests_asked: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
-    #: Position -> ID that the publisher asked for (hex)
+    #: Position -> ID that the publisher requested (hex)
     asked: dict[int, str] = msgspec.field(default_factory=dict)
-    #: By position. Of the messages named there, some may be gone.
+    #: By position. Some of the messages named there may be gone.
     leases: dict[int, LeaseEntry] = msgspec.field(default_factory=dict)
     writers: dict[str, WriterEntry] = msgspec.field(default_factory=dict)
-    #: False for a table that began in the middle of a log: events about messages it has never seen are passed over.
+    #: False for a table that began in the middle of a log: events about messages it has never seen are skipped.
     complete: bool = True
 
 
 class Table:
-    """The messages alive at ``meta.position``, sorted by position, and the queues they are in."""
+    """The messages alive at ``meta.position``, sorted by position, and their queues."""
 
     def __init__(self, meta: Meta | None = None, columns: Mapping[str, Array] | None = None) -> None:
         self.meta = meta or Meta()
@@ -105,7 +106,7 @@ class Table:
         return len(self.columns["position"])
 
     def column(self, name: str) -> Array:
-        """A column to look at, whether it is kept or not."""
+        """A column for reading, whether it is kept or not."""
         kept = self.columns.get(name)
         if kept is not None:
             return kept
@@ -119,7 +120,7 @@ class Table:
         return positions if kept is None else np.where(kept, kept, positions)
 
     def places(self) -> Array:
-        """Where the payload of every message lies."""
+        """The place of every message's payload."""
         kept = self.columns.get("location")
         positions = self.columns["position"]
         return positions if kept is None else np.where(kept, kept, positions)
@@ -131,7 +132,7 @@ class Table:
         repair may have lost the end of their lease.
         """
         positions, free = self.columns["position"], self.column("reason") == 0
-        found: dict[int, Array] = {}
+        leased: dict[int, Array] = {}
         for position, entry in sorted(self.meta.leases.items()):
             runs = [np.arange(first, first + count, dtype=np.uint64) for first, count in entry.runs]
             wanted = np.concatenate(runs) if runs else np.empty(0, np.uint64)
@@ -140,8 +141,8 @@ class Table:
             rows, wanted = rows[there], wanted[there]
             rows = rows[(positions[rows] == wanted) & free[rows] & (self.columns["queue"][rows] == entry.queue)]
             free[rows] = False
-            found[position] = rows
-        return found
+            leased[position] = rows
+        return leased
 
     def apply(self, blocks: Iterable[EventBlock]) -> None:
         """Apply blocks in order. Those below ``meta.position`` must not be among them."""
@@ -156,7 +157,7 @@ class Table:
         self._forget_asked()
 
     def forget_requests(self, now: int) -> None:
-        """Drop the request IDs that nobody has to remember any longer."""
+        """Drop the request IDs whose time is over."""
         for queue, requests in self.meta.requests.items():
             self.meta.requests[queue] = {key: value for key, value in requests.items() if value[1] > now}
         for queue, asked in self.meta.requests_asked.items():
@@ -184,9 +185,9 @@ class Table:
         self.meta.position = events.end
 
     def _set_aside(self, events: Events) -> dict[str, Array]:
-        """Keep only the rows of messages that these events are about, or in queues that they purge. Returns the others.
+        """Keep only the rows of messages that these events affect, or in queues that they purge. Returns the others.
 
-        Somebody who publishes and purges in turn makes thousands of spans, each of which would move all rows.
+        A client that publishes and purges in turn makes thousands of spans, each of which would move all rows.
         """
         touched = np.isin(self.columns["queue"], events.queues[np.isin(events.kinds, PURGE_KINDS)])
         for name in ("message", "original"):
@@ -209,9 +210,9 @@ class Table:
         self._drop_orphans()
 
     def _apply_span(self, events: Events, start: int, stop: int) -> None:
-        """New queues first, then new messages, then the last word about each; queues that are deleted go last.
+        """New queues first, then new messages, then the last event about each; deletions of queues go last.
 
-        So however many queues come and go, the rows are worked on once. A queue's number is never used again.
+        So however many queues come and go, the rows are processed once. A queue's number is never reused.
         """
         low, high = events.other_range(start, stop)
         kinds = events.other_kinds[low:high]
@@ -224,7 +225,7 @@ class Table:
         self._delete_queues(events.queues[events.other_rows[deleted]].tolist())
 
     def _apply_last_words(self, events: Events, which: Array | slice) -> None:
-        """Events about messages that are there."""
+        """Apply events about messages that are there."""
         kinds = events.other_kinds[which]
         if not kinds.size:
             return
@@ -241,7 +242,7 @@ class Table:
         self._update(events, rows, messages[last], kinds[last], queues[last])
 
     def _update(self, events: Events, which: Array, messages: Array, kinds: Array, queues: Array) -> None:
-        """Set rows to what their last event says, or remove them."""
+        """Set rows to the state in their last event, or remove them."""
         rows, which, kinds, queues = self._look_up(messages, which, kinds, queues)
         alive = ~_FINAL[kinds]
         where, which, kinds = rows[alive], which[alive], kinds[alive]
@@ -263,7 +264,7 @@ class Table:
             self._keep(keep)
 
     def _look_up(self, messages: Array, *aligned: Array) -> tuple[Array, ...]:
-        """The rows of these messages, and the aligned arrays for those that were found."""
+        """The rows of these messages, and the aligned arrays for those that exist."""
         positions = self.columns["position"]
         rows = np.searchsorted(positions, messages)
         found = rows < len(positions)
@@ -289,7 +290,7 @@ class Table:
         self._remember(events, low, high)
 
     def _append(self, events: Events, which: Array | slice) -> None:
-        """New rows for published messages; their positions are above all others."""
+        """Append rows for published messages; their positions are above all others."""
         rows = events.message_rows[which]
         if not rows.size:
             return
@@ -298,7 +299,7 @@ class Table:
         self._extend(new)
 
     def _carry(self, events: Events, which: Array) -> None:
-        """Messages copied forward: known ones lie elsewhere now, unknown ones come with their whole state."""
+        """Apply copied messages: known ones have another place now, unknown ones come with their whole state."""
         originals = events.numbers("original")[which]
         locations = events.positions[events.message_rows[which]]
         positions = self.columns["position"]
@@ -348,7 +349,7 @@ class Table:
                 pass
 
     def _apply_catalogue(self, events: Events, other: int) -> bool:
-        """False for a queue that is deleted: what this span has of it comes first."""
+        """False for a queue that is deleted: its other events in this span come first."""
         queue, detail = int(events.queues[events.other_rows[other]]), _detail(events, other)
         match Kind(int(events.other_kinds[other])):
             case Kind.QUEUE_CREATED:
@@ -371,10 +372,10 @@ class Table:
             self._drop_orphans()
 
     def _take_catalogue(self, detail: bytes, *, begins: bool) -> None:
-        """It says what is known already, except at the beginning and after a loss of events."""
+        """Ignored, since it repeats what is known, except at the beginning and after a loss of events."""
         described = msgspec.json.decode(detail, type=CatalogueDetail)
         if described.lost is not None and self.meta.position >= (described.seen or described.lost[1]):
-            return  # what is lost was known when this table was written down
+            return  # what is lost was known when this table was written
         if described.lost is not None:
             self._begin(described, keep=True)
         elif begins or not self.meta.complete:
@@ -383,7 +384,7 @@ class Table:
                 self.meta.leases, self.meta.writers = {}, {}
 
     def _begin(self, described: CatalogueDetail, *, keep: bool) -> None:
-        """Not all events are there that led to this state: the log was trimmed, or a repair could not save them.
+        """Begin with a catalogue, as earlier events are missing: the log was trimmed, or a repair could not save them.
 
         A repair knows the queues, but not their counters: with ``keep``, ours are as good.
         """
@@ -395,14 +396,14 @@ class Table:
         self._drop_orphans()
 
     def _drop_orphans(self) -> None:
-        """After a loss there may be messages left of a queue that is deleted."""
+        """Remove messages of deleted queues, which a loss may have left."""
         if not self.meta.complete:
             self._keep(np.isin(self.columns["queue"], list(self.meta.queues)))
             leases = self.meta.leases
             self.meta.leases = {key: each for key, each in leases.items() if each.queue in self.meta.queues}
 
     def reconcile(self) -> None:
-        """After a loss the counters don't add up: count what is gone as dropped, and what has come back as moved in."""
+        """After a loss the counters don't add up: count missing messages as dropped, and returned ones as moved in."""
         here = np.bincount(self.columns["queue"], minlength=self.meta.next_queue_id)
         for number, entry in self.meta.queues.items():
             counters = entry.counters
@@ -411,11 +412,11 @@ class Table:
             counters["moved_in" if surplus > 0 else "dropped"] += abs(surplus)
 
     def _purge(self, events: Events, start: int, stop: int, state: Callable[[Array], Array]) -> None:
-        """What queues had in this state is gone, but for what was spared."""
+        """Remove the messages of queues in this state, except those that were spared."""
         low, high = events.other_range(start, stop)
         numbers = events.numbers("count")[low:high].tolist()
         counts: dict[int, int] = dict(zip(events.queues[start:stop].tolist(), numbers, strict=True))
-        if len(counts) < stop - start:  # one queue twice: what each of them spared is its own
+        if len(counts) < stop - start:  # one queue twice: each purge spares its own messages
             middle = (start + stop) // 2
             self._purge(events, start, middle, state)
             self._purge(events, middle, stop, state)
@@ -454,7 +455,7 @@ class Table:
                 self.meta.writers.pop(msgspec.json.decode(detail, type=ChunkKey).writer, None)
 
     def _take_held(self, detail: bytes) -> None:
-        """As for a catalogue: it says what is known already, if no event was lost."""
+        """As for a catalogue: ignored, since it repeats what is known, unless events were lost."""
         if self.meta.complete:
             return
         held = msgspec.json.decode(detail, type=HeldDetail)
@@ -472,7 +473,7 @@ class Table:
                 self.meta.queues[number].counters[name] += int(counts[number])
 
     def _remember(self, events: Events, low: int, high: int) -> None:
-        """Note the request IDs and asked-for IDs of new messages."""
+        """Note the request IDs and requested IDs of new messages."""
         asked_ids = dict(events.strings("asked_id", low, high))
         for which, value in events.strings("request_id", low, high):
             row, original = events.message_rows[which], int(events.numbers("original")[which])
@@ -482,7 +483,7 @@ class Table:
             at = int(events.numbers("published_at")[which]) or events.request_times[which]
             noted = (original or int(events.positions[row]), at + self.meta.queues[queue].policy.deduplication)
             known = self.meta.requests.setdefault(queue, {})
-            if not original or noted[1] > known.get(value.hex(), (0, 0))[1]:  # a copy may be of a request long past
+            if not original or noted[1] > known.get(value.hex(), (0, 0))[1]:  # a copy may have an old request ID
                 known[value.hex()] = noted
                 self._remember_asked(queue, value.hex(), asked_ids.get(which, b""))
         for which, value in asked_ids.items():
@@ -502,7 +503,7 @@ class Table:
             self.meta.asked = {position: value for position, value in self.meta.asked.items() if position in alive}
 
     def _rows_of(self, messages: Array) -> Array:
-        """The rows of those of these messages that are there."""
+        """The rows of those messages that exist."""
         positions = self.columns["position"]
         rows = np.searchsorted(positions, messages)
         rows, messages = rows[rows < len(positions)], messages[rows < len(positions)]

@@ -1,1 +1,1 @@
-"""How messages and deadlines are kept: sorted, in arrays and chunks, so that no step grows with what is kept."""
+"""Sorted arrays and chunks of messages and deadlines, so that no step grows with their number."""

@@ -1,4 +1,4 @@
-"""Which of a queue's lanes has the oldest message: for queues that drop it when they are full."""
+"""Finds the lane with a queue's oldest message: for queues that drop it when they are full."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.structures.ordered import Ordered
 
 
 class Heads:
-    """For each lane the rank of its first message, or a lower one: messages that leave are not followed."""
+    """Each lane's rank of its first message, or a lower one: departing messages are not tracked."""
 
     __slots__ = ("_order", "_ranks")
 
@@ -18,7 +18,7 @@ class Heads:
         self._order = Ordered((rank, priority) for priority, rank in self._ranks.items())
 
     def note(self, priority: int, rank: int) -> None:
-        """A message of this rank has come into a lane."""
+        """A message of this rank was added to a lane."""
         known = self._ranks.get(priority)
         if known is not None:
             if known <= rank:
@@ -28,7 +28,7 @@ class Heads:
         self._order.add((rank, priority))
 
     def forget(self, priority: int) -> None:
-        """A lane has gone."""
+        """A lane was removed."""
         self._order.remove((self._ranks.pop(priority), priority))
 
     def oldest(self, lanes: Mapping[int, Lane]) -> Item | None:

@@ -1,8 +1,8 @@
-"""Lanes in which a message can be found by its position, without looking at all of them.
+"""Lanes in which a message can be found by its position without a search.
 
-A ready message's rank is its position, or noted in its queue. But nothing tells the rank of a dead letter, which is the
-position of the event that made it one, nor that of a delayed message, which is a time; and of a message in one of very
-many priorities nothing tells in which. Such messages are noted a second time, sorted by position: 20 bytes for each.
+A ready message's rank is its position, or noted in its queue. But nothing shows the rank of a dead letter, which is the
+position of the event that made it one, nor that of a delayed message, which is a time; and for a message in one of very
+many priorities nothing shows which. Such messages are noted a second time, sorted by position: 20 bytes for each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.schema import FOREVER
 
 
 class _NotedLane(Lane):
-    """A lane whose messages are noted in ``places`` too, and leave both together."""
+    """A lane whose messages are also noted in ``places``, and leave both together."""
 
     __slots__ = ("_places",)
 
@@ -40,7 +40,7 @@ class _NotedLane(Lane):
 
 
 class RankedLane(_NotedLane):
-    """A lane of its own, with the rank of each message by its position."""
+    """A lane with its own index from positions to ranks."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class RankedLane(_NotedLane):
         super().__init__(Lane())
 
     def find(self, position: int) -> Item | None:
-        """The message with this position, left where it is."""
+        """The message with this position, left in place."""
         place = self._places.get(position)
         return None if place is None else self.get_at(place.position, position)
 
@@ -86,7 +86,7 @@ class RankedLane(_NotedLane):
 
 
 class DeadLane(RankedLane):
-    """The dead letters of a queue, and how many there are for each reason."""
+    """The dead letters of a queue, counted by reason."""
 
     __slots__ = ("reasons",)
 
@@ -138,7 +138,7 @@ class DeadLane(RankedLane):
 class PriorityLane(_NotedLane):
     """The lane of one of very many priorities: ``places``, which all of them share, has the priority of each message.
 
-    Its messages expire, and are never dead: it has the steps that ready messages take.
+    Its messages expire, and are never dead: it implements the operations on ready messages.
     """
 
     __slots__ = ()

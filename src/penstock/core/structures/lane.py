@@ -1,8 +1,8 @@
 """A lane: waiting messages in order, as arrays instead of objects.
 
 A lane is sorted by *rank*. A message's rank is its own position, until it is put at the end again: then it is the
-position of the event that did so. New ranks are always higher than old ones, so adding is appending; putting a message
-back at its old place is inserting by rank.
+position of the event that did so. New ranks are always higher than old ones, so adding is appending; returning a
+message to its old place is inserting by rank.
 
 ::
 
@@ -15,15 +15,15 @@ back at its old place is inserting by rank.
                    reasons    None                   array('B')   only for dead letters
          -> chunk …
 
-That is 12 bytes for a plain waiting message. Full chunks are packed until they are worked on
-(``packed_column``): 6 bytes for most messages, and next to nothing for runs of equal ones. Chunks are small,
-so that inserting or removing anywhere moves little. Taking the first moves nothing: a chunk counts the rows at its
-front that are gone, and drops them when they are many, or when something else is done with it.
+That is 12 bytes for a plain waiting message. Full chunks are packed until they are changed (``packed_column``): 6 bytes
+for most messages, and almost nothing for runs of equal ones. Chunks are small, so that inserting or removing anywhere
+moves little. Taking the first moves nothing: a chunk counts the rows at its front that are gone, and drops them when
+they are many, or when something else is done with it.
 
-A lane whose messages expire is given an :class:`Ordered` of deadlines, which it shares with the other lanes of its
-queue. Every chunk with such messages is noted there, once, with the earliest of their times or an earlier one: messages
-that leave are not looked for. When that time comes the chunk is looked through, and noted anew. So deadlines cost next
-to nothing, whatever comes and goes, and nothing about them has to be cleared away.
+A lane whose messages expire has an :class:`Ordered` of deadlines, which it shares with the other lanes of its queue.
+Every chunk with such messages is noted there once, with the earliest of their times or an earlier one: departing
+messages are not tracked. When that time comes the chunk is searched, and noted again. So deadlines cost almost nothing,
+whatever comes and goes, and nothing about them has to be cleared away.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from penstock.schema import FOREVER
 
 #: Entries in a full chunk. Measured: larger ones make single removals slow, smaller ones cost memory.
 CHUNK = 2048
-#: Rows at the front of a chunk that are gone are dropped if they are half of it, which moves no more than was taken:
-#: from so many on, and where so many were taken at once, as an array gives back what it doesn't need only then.
+#: Rows at the front of a chunk that are gone are dropped once they are half of it, which moves no more than was taken:
+#: at least GONE of them, and when GONE_AT_ONCE were taken at once, since only then does an array free memory.
 GONE = 128
 GONE_AT_ONCE: Final = 16
-#: From so many on they are added as arrays.
+#: From this number of messages on, they are added as arrays.
 MANY: Final = 50
 
 
@@ -64,19 +64,19 @@ class Item(NamedTuple):
     reason: int = 0
 
 
-#: As ``Item._make``, but without a call of Python's for each.
+#: Like ``Item._make``, but without a Python call for each.
 _make_item: Final[Callable[[Iterable[int]], Item]] = partial(tuple.__new__, Item)
 
 _TYPES: Final = "QQIqBQB"
-#: Columns that every chunk has. Positions are left out where they are the ranks, all others where they are the default.
+#: Columns that every chunk has. Positions are omitted if they equal the ranks, all others if they are the default.
 _ALWAYS: Final = (0, 2)
 _POSITION: Final = 1
 _COLUMNS: Final = len(_TYPES)
-#: What columns hold that are left out, where there is no priority.
+#: The values of omitted columns, without a priority.
 _PLAIN: Final = (0, 0, 0, 0, FOREVER, 0, 0)
-#: The columns behind the sizes, where all of them are left out. They never end, and have no state.
+#: The columns after the sizes if all are omitted. They never end, and have no state.
 _PLAIN_REST: Final = tuple(repeat(value) for value in _PLAIN[3:])
-#: Tells apart chunks that are noted for the same time.
+#: Distinguishes chunks that are noted for the same time.
 _serials = count()
 
 
@@ -84,9 +84,9 @@ class _Chunk:
     __slots__ = ("_columns", "_packed", "deadline", "gone")
 
     def __init__(self) -> None:
-        #: Rows at the front that are still in the columns, and not in the lane.
+        #: Rows at the front that are still in the columns but not in the lane.
         self.gone = 0
-        #: As it is noted among the deadlines.
+        #: The entry among the deadlines.
         self.deadline: Deadline | None = None
         self._columns: list[array[int] | None] = [array("Q"), None, array("I"), None, None, None, None]
         self._packed: tuple[PackedColumn | None, ...] = ()
@@ -96,7 +96,7 @@ class _Chunk:
 
     @property
     def rows(self) -> int:
-        """How many the columns have, those that are gone included."""
+        """Rows of the columns, including those that are gone."""
         if not self._packed:
             return len(self._columns[0])  # type: ignore[arg-type]  # it has ranks
         ranks = self._packed[0]
@@ -105,26 +105,26 @@ class _Chunk:
 
     @property
     def columns(self) -> list[array[int] | None]:
-        """The columns, to be worked on."""
+        """The columns, for changes."""
         if self.gone:
             self.drop_gone()
         return self.front
 
     @property
     def front(self) -> list[array[int] | None]:
-        """The columns as they are, to take from their front or to add at their end: the first rows may be gone."""
+        """The columns as they are, for taking from the front or adding at the end: the first rows may be gone."""
         if self._packed:
             self._columns, self._packed = self.look(), ()
         return self._columns
 
     def leave(self, count: int) -> None:
-        """The next rows at the front are gone, but not all."""
+        """Mark the next rows at the front as gone, but not all."""
         self.gone += count
         if 2 * self.gone >= self.rows and (self.gone >= GONE or count >= GONE_AT_ONCE):
             self.drop_gone()
 
     def drop_gone(self) -> None:
-        """Have no rows at the front that are gone."""
+        """Remove the rows at the front that are gone."""
         for column in self._columns:
             if column is not None:
                 del column[: self.gone]
@@ -145,7 +145,7 @@ class _Chunk:
         return ranks.base + (ranks.distances[-1] if ranks.distances is not None else 0)
 
     def look(self) -> list[array[int] | None]:
-        """The columns, to be looked at: a packed chunk stays so."""
+        """The columns, for reading: a packed chunk stays packed."""
         if not self._packed:
             return self.columns
         return [None if each is None else unpack(each, code) for each, code in zip(self._packed, _TYPES, strict=True)]
@@ -167,7 +167,7 @@ class _Chunk:
         return self.last_rank, packed.base + (packed.distances[-1] if packed.distances is not None else 0)
 
     def column(self, index: int, default: int) -> array[int]:
-        """The column, made now if the chunk didn't have it."""
+        """The column, created if the chunk does not have it."""
         columns = self.front
         column = columns[index]
         if column is None:
@@ -178,7 +178,7 @@ class _Chunk:
         return column
 
     def pack(self) -> None:
-        """Nobody works on it for a while: keep it in as few bytes as possible."""
+        """Pack an idle chunk into as few bytes as possible."""
         if not self._packed:
             self._packed = tuple(None if column is None else pack(column) for column in self.columns)
             self._columns = []
@@ -215,7 +215,7 @@ class Lane:
 
     @property
     def priority(self) -> int:
-        """That of the lane; single messages may have their own."""
+        """The lane's priority; single messages may have their own."""
         return self._defaults[5]
 
     @property
@@ -229,7 +229,7 @@ class Lane:
             yield from map(_make_item, self._rows(chunk.look(), 0, len(chunk)))
 
     def after(self, place: tuple[int, int], limit: int) -> list[Item]:
-        """Messages behind a rank and position, left where they are. Packed chunks stay so."""
+        """Messages after a rank and position, left in place. Packed chunks stay packed."""
         found: list[Item] = []
         number = bisect_right(self._chunks, place, key=_last_place)
         for chunk in self._chunks[number:]:
@@ -255,7 +255,7 @@ class Lane:
             assert its_sizes is not None
             bare = _is_bare(columns)
             if bare and len(sizes) == 1 and not expires and retries == FOREVER:
-                size = sizes[0]  # a lone message, as most of them
+                size = sizes[0]  # most runs have one message
                 ranks.append(first)
                 its_sizes.append(size)
                 self._length += 1
@@ -289,9 +289,9 @@ class Lane:
             self._note_deadline(chunk, expires)
 
     def insert(self, item: Item) -> None:
-        """Add one message at the place of its rank (behind others of the same rank)."""
+        """Add one message at the place of its rank (after others of the same rank)."""
         chunk, at = self._place(item.rank)
-        # Ranks last: a column that is made now gets as many values as there are ranks.
+        # Ranks last: a column created now gets as many values as there are ranks.
         for index in reversed(range(_COLUMNS)):
             value = item[index]
             default = item.rank if index == _POSITION else self._defaults[index]
@@ -309,7 +309,7 @@ class Lane:
         done = 0
         while done < len(ordered):
             chunk, at = self._place(ordered[done].rank)
-            # At the end of a chunk there is no other behind it: see _place.
+            # Nothing follows the end of a chunk: see _place.
             stop = bisect_left(ordered, (chunk.ranks[at],), done) if at < len(chunk.ranks) else len(ordered)
             part = ordered[done : min(stop, done + CHUNK)]
             self._insert_part(chunk, at, part)
@@ -368,14 +368,14 @@ class Lane:
         return min(found, most)
 
     def head(self) -> Item | None:
-        """The first message, left where it is."""
+        """The first message, left in place."""
         if not self._chunks:
             return None
         chunk = self._chunks[0]
         return self._row(chunk.front, chunk.gone)
 
     def positions(self, count: int) -> list[int]:
-        """The positions of the first ``count`` messages, or as many as there are, left where they are."""
+        """The positions of the first ``count`` messages, or as many as there are, left in place."""
         found: list[int] = []
         for chunk in self._chunks:
             if len(found) >= count:
@@ -387,20 +387,20 @@ class Lane:
         return found
 
     def get(self, rank: int) -> Item | None:
-        """The message of this rank, left where it is."""
+        """The message of this rank, left in place."""
         found = self._find(rank)
         return None if found is None else self._item(*found)
 
     def get_at(self, rank: int, position: int) -> Item | None:
-        """The message of this rank and position, left where it is. For lanes in which ranks are not unique.
+        """The message of this rank and position, left in place. For lanes in which ranks are not unique.
 
-        Those of one rank must have come in the order of their positions.
+        Messages of one rank must have come in the order of their positions.
         """
         found = self._find_at(rank, position)
         return None if found is None else self._item(*found)
 
     def remove(self, rank: int, position: int | None = None) -> Item | None:
-        """Remove and return the message of this rank. ``position`` tells which, where ranks are not unique."""
+        """Remove and return the message of this rank. ``position`` identifies it if ranks are not unique."""
         found = self._find(rank) if position is None else self._find_at(rank, position)
         if found is None:
             return None
@@ -409,7 +409,7 @@ class Lane:
         return item
 
     def take_expired(self, chunk: _Chunk, now: int, limit: int) -> list[Item]:
-        """Remove and return up to ``limit`` messages of a chunk that have expired, and note it anew."""
+        """Remove and return up to ``limit`` expired messages of a chunk, and note it again."""
         at, following = _due(chunk.look()[3], now, limit)
         number = bisect_left(self._chunks, chunk.last_rank, key=_last_rank)
         items = [self._item(number, each) for each in at]
@@ -491,7 +491,7 @@ class Lane:
         return np.array(column[low:high], dtype=_TYPES[index])
 
     def _open_chunk(self) -> _Chunk:
-        """The last chunk, with room for a row at least."""
+        """The last chunk, with room for at least one row."""
         chunk = self._chunks[-1] if self._chunks else None
         if chunk is not None and chunk.rows >= CHUNK and 8 * chunk.gone >= chunk.rows:
             chunk.drop_gone()
@@ -503,9 +503,9 @@ class Lane:
         return chunk
 
     def _extend_optional(self, chunk: _Chunk, index: int, value: int, count: int) -> None:
-        """Add a value ``count`` times to a column, which is left out while everything in it is the default.
+        """Add a value ``count`` times to a column, which is omitted while everything in it is the default.
 
-        The rows of the other columns are there already, so a column made now has to be cut back first.
+        The rows of the other columns are there already, so a column created now has to be cut back first.
         """
         column = chunk.front[index]
         if column is None:
@@ -516,7 +516,7 @@ class Lane:
     def _rows(self, columns: list[array[int] | None], start: int, stop: int) -> Iterator[tuple[int, ...]]:
         ranks, sizes = columns[0], columns[2]
         assert ranks is not None
-        ranked = ranks[start:stop].tolist()  # where a position is the rank, it is one object: messages out are many
+        ranked = ranks[start:stop].tolist()  # a position that equals the rank is the same object: messages out are many
         if self._is_plain and _is_bare(columns):
             assert sizes is not None
             return zip(ranked, ranked, sizes[start:stop], *_PLAIN_REST, strict=False)
@@ -595,7 +595,7 @@ class Lane:
                 del column[start:stop]
 
     def _drop_chunk(self, number: int) -> None:
-        """Nothing is left in it."""
+        """Remove an empty chunk."""
         chunk = self._chunks[number]
         if chunk.deadline is not None:
             self._forget_deadline(chunk)
@@ -630,7 +630,7 @@ class Lane:
             self._split(chunk)
 
     def _note_deadline(self, chunk: _Chunk, expires: int) -> None:
-        """A message of the chunk expires then; 0 = none does."""
+        """Note that a message of the chunk expires then; 0 = none does."""
         if not expires or self._deadlines is None:
             return
         if chunk.deadline is not None:
@@ -648,21 +648,21 @@ class Lane:
 
 
 def _is_bare(columns: list[array[int] | None]) -> bool:
-    """Whether all columns are left out that may be."""
+    """Whether all optional columns are omitted."""
     if columns[_POSITION] is not None:
         return False
     return columns[3] is None and columns[4] is None and columns[5] is None and columns[6] is None
 
 
 def _as_array(sizes: Sequence[int]) -> array[int]:
-    """Mostly all are one."""
+    """As an array; mostly it is one already."""
     if sizes.count(sizes[0]) == len(sizes):
         return array("I", (sizes[0],)) * len(sizes)
     return array("I", sizes)
 
 
 def _due(column: array[int] | None, now: int, limit: int) -> tuple[list[int], int]:
-    """Where times stand that have come, up to ``limit`` of them, and the earliest of the others; 0 = there is none."""
+    """The indexes of up to ``limit`` times that have come, and the earliest of the others; 0 = there is none."""
     if column is None:
         return [], 0
     times = np.frombuffer(column, np.int64)
@@ -673,7 +673,7 @@ def _due(column: array[int] | None, now: int, limit: int) -> tuple[list[int], in
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as runs of neighbours: first, and the one behind the last."""
+    """Ascending numbers as runs of neighbours: first, and the exclusive end."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number:

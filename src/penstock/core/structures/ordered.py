@@ -1,6 +1,6 @@
 """A sorted collection whose every step is small, however much is in it.
 
-A plain sorted list moves everything behind the place where something is added or removed, and a heap keeps what is no
+A plain sorted list moves everything after the place where something is added or removed, and a heap keeps what is no
 longer wanted until its turn comes. Here the values are in chunks: a step moves a part of one chunk, and what is removed
 is gone.
 """
@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
-#: Values in a chunk before it is split. 100,000 values are some 200 chunks, so that both bisections are short.
+#: Values in a chunk before it is split. 100,000 values are about 200 chunks, so that both bisections are short.
 CHUNK = 1_000
 
 
@@ -33,7 +33,7 @@ class Ordered(Generic[T]):
         ordered = sorted(values)
         self._chunks: list[list[T]] = [ordered[at : at + CHUNK] for at in range(0, len(ordered), CHUNK)]
         self._length = len(ordered)
-        #: The lowest value; None if there is none. Kept, because it is looked at much more often than it changes.
+        #: The lowest value; None if there is none. Cached, since it is read much more often than it changes.
         self.head: T | None = ordered[0] if ordered else None
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Ordered(Generic[T]):
         return self._chunks[-1][-1]
 
     def down_from(self, value: T | None) -> Iterator[T]:
-        """The value, if it is there, and all lower ones, highest first; all of them without a value."""
+        """The value, if it exists, and all lower ones, highest first; all of them without a value."""
         number = len(self._chunks) - 1 if value is None else min(self._chunk_of(value), len(self._chunks) - 1)
         for chunk in self._chunks[number::-1] if self._chunks else ():
             stop = len(chunk) if value is None else bisect_right(chunk, value)
@@ -61,7 +61,7 @@ class Ordered(Generic[T]):
             yield from chunk[bisect_right(chunk, value) :]
 
     def add(self, value: T) -> None:
-        """Put a value in that is not there yet."""
+        """Add a value that does not exist yet."""
         self._length += 1
         if not self._chunks:
             self._chunks.append([value])
@@ -77,7 +77,7 @@ class Ordered(Generic[T]):
         self.head = self._chunks[0][0]
 
     def add_run(self, values: list[T]) -> None:
-        """Put values in, sorted, that are not there yet. It costs next to nothing if all are above those that are."""
+        """Add sorted values that do not exist yet. It costs almost nothing if all are above the existing ones."""
         chunks = self._chunks
         if not values or (chunks and not chunks[-1][-1] < values[0]):
             for value in values:
@@ -92,7 +92,7 @@ class Ordered(Generic[T]):
         self.head = chunks[0][0]
 
     def remove(self, value: T) -> None:
-        """Take a value out that is there."""
+        """Remove an existing value."""
         number = self._chunk_of(value)
         chunk = self._chunks[number]
         at = bisect_left(chunk, value)
@@ -104,7 +104,7 @@ class Ordered(Generic[T]):
         self.head = self._chunks[0][0] if self._chunks else None
 
     def remove_many(self, values: Iterable[T]) -> None:
-        """Take values out that are there. Neighbours go together, in one step."""
+        """Remove existing values. Neighbours go together, in one step."""
         ordered = sorted(values)
         done = 0
         while done < len(ordered):
@@ -112,7 +112,7 @@ class Ordered(Generic[T]):
             chunk = self._chunks[number]
             at = stop = bisect_left(chunk, ordered[done])
             most = min(len(ordered) - done, len(chunk) - at)
-            if chunk[at + most - 1] == ordered[done + most - 1]:  # as many lie between in both: they are the same
+            if chunk[at + most - 1] == ordered[done + most - 1]:  # equally many lie between in both: they are the same
                 assert chunk[at : at + most] == ordered[done : done + most]
                 stop += most
                 done += most
@@ -127,7 +127,7 @@ class Ordered(Generic[T]):
         self.head = self._chunks[0][0] if self._chunks else None
 
     def clear(self) -> None:
-        """Take everything out."""
+        """Remove everything."""
         self._chunks = []
         self._length = 0
         self.head = None

@@ -1,8 +1,8 @@
-"""Columns of a chunk that nobody works on, in as few bytes as their values need.
+"""Columns of an idle chunk, in as few bytes as their values need.
 
-A column is kept as its lowest value and the distances from it: none if all values are equal, a ``range`` where they
-ascend one by one, otherwise an array of the smallest type that holds them. Positions of messages that came together are
-such a range, so a backlog that was published in runs costs next to nothing.
+A column is kept as its lowest value and the distances from it: none if all values are equal, a ``range`` if they ascend
+one by one, otherwise an array of the smallest type that holds them. Positions of messages that came together are such a
+range, so a backlog that was published in runs costs almost nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SMALLER = (("B", 2**8), ("H", 2**16), ("I", 2**32))
 
 
 class PackedColumn(NamedTuple):
-    """The values of a column: ``base`` plus each of the distances, or ``base`` alone so many times."""
+    """The values of a column: ``base`` plus each of the distances, or ``base`` repeated."""
 
     base: int
     distances: array[int] | range | None
@@ -24,7 +24,7 @@ class PackedColumn(NamedTuple):
 
 
 def pack(column: array[int]) -> PackedColumn:
-    """The values of a column, which has some."""
+    """Pack a column, which must not be empty."""
     values = np.frombuffer(column, column.typecode)
     base = int(values.min())
     spread = int(values.max()) - base
@@ -38,7 +38,7 @@ def pack(column: array[int]) -> PackedColumn:
 
 
 def unpack(packed: PackedColumn, code: str) -> array[int]:
-    """The column again, as an array of this type."""
+    """Unpack a column into an array of this type."""
     base, distances, length = packed
     if distances is None:
         return array(code, (base,)) * length

@@ -1,4 +1,4 @@
-"""Request IDs of a queue: which message each has published, by which ID, and until when that is remembered."""
+"""Request IDs of a queue: the message that each has published, its requested ID, and how long that is remembered."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-#: Until when, the message's position, the request ID, and the ID that was asked for the message. What both structures
-#: refer to is one tuple.
+#: Until when, the message's position, the request ID, and the requested ID of the message. Both structures refer to the
+#: same tuple.
 _Entry: TypeAlias = tuple[int, int, bytes, bytes]
 
 
 class RequestIds:
-    """Request IDs. Each is known until its time is over; ``forget`` gives the memory back, a little at a time."""
+    """Request IDs. Each is known until its time is over; ``forget`` frees the memory, a little at a time."""
 
     __slots__ = ("_ends", "_known", "scheduled")
 
     def __init__(self, known: Mapping[bytes, tuple[int, int, bytes]] | None = None) -> None:
-        """``known`` has the position of each, until when it is remembered, and the ID asked for, empty if none was."""
+        """``known`` has each one's position, until when it is remembered, and the requested ID (empty: none)."""
         entries = [(until, position, key, asked) for key, (position, until, asked) in (known or {}).items()]
         heapify(entries)
         self._ends: list[_Entry] = entries
         self._known: dict[bytes, _Entry] = {entry[2]: entry for entry in entries}
-        #: When the broker looks for those that are over; 0 = it does not.
+        #: When the broker searches for those that are over; 0 = it does not.
         self.scheduled = 0
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def published(self, request_id: bytes, now: int) -> tuple[int, bytes] | None:
-        """The position of the message that this request has published, and the ID asked for; None if it is forgotten.
+        """The position and the requested ID of the message that this request has published; None if it is forgotten.
 
         The message itself may be gone, and with it what the queue knows of its ID.
         """
@@ -37,13 +37,13 @@ class RequestIds:
         return (entry[1], entry[3]) if entry is not None and entry[0] > now else None
 
     def add(self, request_id: bytes, position: int, until: int, asked_id: bytes = b"") -> None:
-        """Remember which message a request has published, and the ID that was asked for it."""
+        """Remember which message a request has published, and its requested ID."""
         entry = (until, position, request_id, asked_id)
         self._known[request_id] = entry
         heappush(self._ends, entry)
 
     def forget(self, now: int, limit: int) -> int:
-        """Give up to ``limit`` of them up whose time is over. Returns how many that were."""
+        """Forget up to ``limit`` of those whose time is over. Returns how many there were."""
         ends, known = self._ends, self._known
         done = 0
         while done < limit and ends and ends[0][0] <= now:
@@ -61,7 +61,7 @@ class RequestIds:
         return self._ends[0][0] if self._ends else None
 
     def as_dict(self, now: int = 0) -> dict[bytes, tuple[int, int, bytes]]:
-        """Position, until when, and ID asked for, of those that are remembered now, by request ID."""
+        """Position, until when, and requested ID of those that are remembered now, by request ID."""
         return {
             key: (position, until, asked) for key, (until, position, _, asked) in self._known.items() if until > now
         }
