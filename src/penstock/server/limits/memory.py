@@ -83,7 +83,8 @@ class Memory:
         else:
             granted = self._grant_next(session, size, most, free)
         if granted:
-            self.withdraw(session)
+            if self._line:
+                self._leave_line(session)
         elif size <= SMALL and not session.account.output:
             return SMALL
         else:

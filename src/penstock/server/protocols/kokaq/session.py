@@ -162,10 +162,13 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def release(self, committed: int) -> None:
         """Give the answers that waited for the log to get this far, as far as the peer takes them."""
-        responses: list[AnyResponse] = []
-        room, waiting = min(self.room, self.runtime.output_left), self._waiting
-        tags = waiting[0].tags if waiting else Tags.DRAWN
+        waiting = self._waiting
         self._answers_starved = False
+        if waiting and waiting[0].after > committed:  # as every second time where peers wait for each commit
+            return
+        responses: list[AnyResponse] = []
+        room = min(self.room, self.runtime.output_left)
+        tags = waiting[0].tags if waiting else Tags.DRAWN
         granted = 0
         while room > 0 and waiting and waiting[0].after <= committed:
             first, reading = waiting[0], self._pending_read
