@@ -97,7 +97,8 @@ def test_lane_is_a_sorted_list(steps: list[tuple[object, ...]]) -> None:
     for item in model:
         assert lane.get(item.rank) == lane.get_at(item.rank, item.position) == item
         assert lane.get_at(item.rank, 10**6) is None
-    again = Lane.from_columns(lane.columns(), PRIORITY)
+    again = Lane(PRIORITY)
+    again.fill(lane.columns())
     assert_same(again, model)
     assert again.priority == PRIORITY
 

@@ -456,13 +456,6 @@ class Lane:
         empty: list[NDArray[np.generic]] = [np.empty(0, _TYPES[index]) for index in range(_COLUMNS)]
         return [np.concatenate(part) if part else empty[index] for index, part in enumerate(parts)]
 
-    @staticmethod
-    def from_columns(columns: Sequence[NDArray[np.generic]], priority: int = 0) -> Lane:
-        """A lane with these entries: see ``fill``."""
-        lane = Lane(priority)
-        lane.fill(columns)
-        return lane
-
     def fill(self, columns: Sequence[NDArray[np.generic]]) -> None:
         """Take these entries, which must be sorted by rank, into an empty lane. The arrays are those of ``columns``."""
         total = len(columns[0])

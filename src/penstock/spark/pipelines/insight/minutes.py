@@ -125,11 +125,6 @@ class InsightState(msgspec.Struct):
     finer: dict[int, list[QueueSteps]] = {}
 
 
-def bucket(microseconds: int) -> int:
-    """The bucket that a duration is counted in."""
-    return 0 if microseconds <= 1 else math.ceil(math.log(microseconds) / math.log(GROWTH))
-
-
 def duration(number: int) -> float:
     """The duration that a bucket stands for, in seconds."""
     return 0.0 if number == 0 else 2 * GROWTH**number / (GROWTH + 1) / 1e6

@@ -219,7 +219,7 @@ def summed(which: Array, values: Array | None, size: int) -> Array:
 
 
 def buckets(microseconds: Array) -> Array:
-    """The bucket that each duration is counted in; see ``minutes.bucket``."""
+    """The bucket that counts each duration; ``minutes.duration`` is the inverse."""
     longer = np.maximum(microseconds, 1).astype(np.float64)
     return np.ceil(np.log(longer) / math.log(GROWTH)).astype(np.int64)
 
