@@ -1,13 +1,13 @@
-"""Modules that may be compiled from their Python source, and whether those that were are used.
+"""Modules that may be compiled from their Python source, and the choice between compiled and source.
 
 ``penstock compile`` (:mod:`penstock.compiled.build`) makes extension modules of ``MODULES`` with mypyc. They lie in a
-folder of this package that is named for what they were made of: the Python, its platform, and a checksum of the
-sources. So they are used only where they are what the sources say, with the Python that they were made for. In all
-other cases the sources run, which are complete without any of this.
+folder of this package whose name identifies their origin: the Python, its platform, and a checksum of the sources. So
+they are used only while they match the sources, with the Python that they were made for. In all other cases the sources
+run, which are complete by themselves.
 
-``PENSTOCK_COMPILED`` says what to do with them: ``auto`` (the default), ``off``, or ``required``. Where they are
-required and can't be used, or the variable has another value, every import of a module of Penstock's fails; the
-``penstock`` command, which is told by ``refusal``, says so in a line.
+``PENSTOCK_COMPILED`` chooses: ``auto`` (the default), ``off``, or ``required``. If they are required and can't be used,
+or the variable has another value, every import of a Penstock module fails; the ``penstock`` command reads ``refusal``
+and says so in a line.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-#: What is compiled: what is done for every message, from the bytes that come in to those that go out. Not what is
-#: seldom needed, consists of msgspec's structs, or compares tuples by identity (``request_ids``), which compiled code
-#: makes anew.
+#: The compiled modules: the work for every message, from the bytes that come in to those that go out. Not what is
+#: rarely needed, consists of msgspec's structs, or compares tuples by identity (``request_ids``), which compiled code
+#: re-creates.
 MODULES = (
     "penstock.core.commands.dead_letters",
     "penstock.core.commands.dispatch",
@@ -80,7 +80,7 @@ MODULES = (
     "penstock.wire.sspq.encode",
     "penstock.wire.stream",
 )
-#: The library that has the code of all of them; the extension modules only point into it.
+#: The library with the code of all of them; the extension modules only point into it.
 GROUP = "penstock_compiled"
 LIBRARY = f"{GROUP}__mypyc"
 #: Everything that compiled modules were made of, or rely on: if any of it changes, they are out of date.
@@ -93,7 +93,7 @@ MODES = ("auto", "off", "required")
 
 
 class State(Enum):
-    """Whether compiled modules are used, and why not, in plain words."""
+    """Whether compiled modules are used, and if not, why."""
 
     USED = "compiled"
     NONE = "from source"
@@ -103,7 +103,7 @@ class State(Enum):
 
 
 class _Finder:
-    """Leads imports of modules that are compiled to their files."""
+    """Redirects imports of compiled modules to their files."""
 
     def __init__(self, folder: Path) -> None:
         self.places = {name: place(folder, name) for name in (LIBRARY, *MODULES)}
@@ -117,9 +117,9 @@ class _Finder:
 
 
 class _Refuser:
-    """Has imports fail."""
+    """Makes imports fail."""
 
-    #: What the command is made of up to the place where it looks at ``refusal``.
+    #: The command's own modules up to the place where it reads ``refusal``.
     ALLOWED = ("penstock.__main__", "penstock.cli", "penstock.cli.entry")
 
     def __init__(self, reason: str) -> None:
@@ -137,12 +137,12 @@ def place(folder: Path, module: str) -> str:
 
 
 def prefix() -> str:
-    """What the names of folders for this Python begin with."""
+    """The beginning of the names of folders for this Python."""
     return EXTENSION_SUFFIXES[0].strip(".").partition(".")[0] + "-"
 
 
 def current_folder(package: Path = PACKAGE) -> Path:
-    """Where modules are that were compiled from the sources as they are now, if they were."""
+    """The folder of the modules compiled from the current sources, which may not exist."""
     from hashlib import blake2b  # noqa: PLC0415 - it takes a while, and is not needed where nothing was compiled
 
     digest = blake2b(digest_size=8)
@@ -162,7 +162,7 @@ def _mode() -> str:
 
 
 def _load(folder: Path) -> State:
-    """Have modules imported from this folder, if all of them can be read and the library can be loaded."""
+    """Import modules from this folder from now on, if all of them can be read and the library can be loaded."""
     finder = _Finder(folder)
     if not all(os.access(file, os.R_OK) for file in finder.places.values()):
         return State.BROKEN
@@ -177,20 +177,20 @@ def _load(folder: Path) -> State:
 
 
 def begin() -> State:
-    """Look whether there are compiled modules for the sources as they are, and have them used. Once a process.
+    """Use the compiled modules for the current sources if there are any. Once a process.
 
-    Raises ImportError where that is not what the variable asks for.
+    Raises ImportError if that is not what the variable requires.
     """
     mode = _mode()
     if mode == "off":
         return State.OFF
-    found = State.NONE
+    state = State.NONE
     if FOLDER.is_dir() and any(FOLDER.glob(f"{prefix()}*")):
         folder = current_folder()
-        found = _load(folder) if os.path.isdir(folder) else State.STALE  # which is no error without permission
-    if mode == "required" and found is not State.USED:
-        raise ImportError(f"{VARIABLE}=required, but Penstock runs {found.value}: {VARIABLE}=off penstock compile")
-    return found
+        state = _load(folder) if os.path.isdir(folder) else State.STALE  # which is no error without permission
+    if mode == "required" and state is not State.USED:
+        raise ImportError(f"{VARIABLE}=required, but Penstock runs {state.value}: {VARIABLE}=off penstock compile")
+    return state
 
 
 def _decide() -> tuple[State, str]:
@@ -201,5 +201,5 @@ def _decide() -> tuple[State, str]:
         return State.NONE, str(error)
 
 
-#: What holds for this process, and why nothing may be imported, if that is so.
+#: The state of this process, and the reason why nothing may be imported; empty if there is none.
 state, refusal = _decide()

@@ -1,7 +1,7 @@
-"""Where the core writes down what happened, in the columns of :mod:`penstock.schema`.
+"""Stages the core's events, in the columns of :mod:`penstock.schema`.
 
-The log gives every row its position the moment it is staged, so a message has its identity before it is on disk. Rows
-wait here until somebody takes them to the journal; each batch taken becomes one block.
+The log gives every row its position when it is staged, so a message has its identity before it is on disk. Rows wait
+here until they are taken to the journal; each batch becomes one block.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Final, TypeAlias
 
 from penstock.schema import COLUMN, Kind, Rows
 
-#: A batch is closed and a new one begun before its size passes this, well below the 64 MiB a block may have. A row that
-#: is larger has a batch of its own.
+#: A batch is closed and a new one begun before its size exceeds this, well below the 64 MiB of the largest block. A
+#: larger row has a batch of its own.
 BATCH_BYTES: Final = 32 * 2**20
-#: What a row costs beside its bytes, in memory and on disk: a bound, so that rows without any are counted too.
+#: The cost of a row beside its bytes, in memory and on disk: a bound, so that rows without any are counted too.
 ROW_BYTES: Final = 96
-#: A block spans less than an hour. The times of a batch lie this far from its first at most, to either side.
+#: A block spans less than an hour. The times of a batch lie at most this far from its first, to either side.
 BATCH_SPAN: Final = 29 * 60 * 1_000_000
 #: Sources are numbered with 16 bits in a block.
 BATCH_SOURCES = 60_000
 
 Values: TypeAlias = "array[int] | list[bytes]"
 
-#: Of a row that says that a message is gone for good.
+#: Columns of a row that ends a message.
 _END_COLUMNS: Final = ("message", "deliveries", "delivered_at")
 #: Rows of single messages that are kept until they are moved to the columns together.
 MOST_SINGLES: Final = 64
@@ -36,7 +36,7 @@ _OF_MESSAGES: Final = frozenset(name for name, column in COLUMN.items() if colum
 
 
 class EventBatch:
-    """Consecutive rows, column by column. ``columns`` holds the columns that are used at all."""
+    """Consecutive rows, column by column. ``columns`` holds only the columns in use."""
 
     __slots__ = (
         "_ends",
@@ -65,11 +65,11 @@ class EventBatch:
         self.columns: dict[str, Values] = {}
         self.messages = 0
         self.others = 0
-        #: Payloads and all else that is of any length, and what the rows cost.
+        #: Bytes of payloads and all other values of variable length, and the cost of the rows.
         self.size = 0
         self._source_index: dict[bytes, int] = {}
         self._payloads: list[bytes] = []
-        #: Rows of single messages that are not in the columns yet, and those of them that are gone: to add each of
+        #: Rows of single messages that are not in the columns yet, and those of them that are final: adding each of
         #: them to three, or six, arrays takes ten times as long.
         self._singles: list[tuple[int, int, int]] = []
         self._ends: list[tuple[int, int, int]] = []
@@ -160,7 +160,7 @@ class EventBatch:
             self._ends.clear()
 
     def close(self) -> None:
-        """Give every column a value for every row of its sort. Columns are not looked at before."""
+        """Give every column a value for every row of its sort. Call it before reading columns."""
         if self._singles:
             self._add_singles()
         for name, column in self.columns.items():
@@ -186,13 +186,13 @@ class EventBatch:
             self.queues.append(queue)
             self.source.append(index)
             return
-        self.kinds.extend(bytes((kind,)) * count)  # as bytes: an array of one value, multiplied, takes thrice as long
+        self.kinds.extend(bytes((kind,)) * count)  # as bytes: multiplying a one-value array takes thrice as long
         self.at.frombytes(_INT64.pack(at) * count)
         self.queues.frombytes(_UINT32.pack(queue) * count)
         self.source.frombytes(_UINT16.pack(index) * count)
 
     def _extend(self, name: str, rows: int, values: Sequence[int] | Sequence[bytes]) -> None:
-        """Add ``values`` behind ``rows`` rows; those of them that left this column out get its default."""
+        """Add ``values`` after ``rows`` rows; those of them that omitted this column get its default."""
         column = self.columns.get(name)
         if column is None:
             kind = COLUMN[name].type
@@ -209,7 +209,7 @@ class EventLog:
         self._closed: list[EventBatch] = []
         self._closed_size = 0
         self.batch = EventBatch(next_position)
-        #: How large batches get, and this one, for which room may have been asked.
+        #: The limit of batches, and of the current one, for which more room may have been made.
         self._most = self._limit = BATCH_BYTES
 
     def bound(self, size: int) -> None:
@@ -224,7 +224,7 @@ class EventLog:
 
     @property
     def size(self) -> int:
-        """Bytes of what is staged."""
+        """Bytes of the staged rows."""
         return self.batch.size + self._closed_size
 
     @property
@@ -251,7 +251,7 @@ class EventLog:
         return first
 
     def others(self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]) -> int:
-        """Stage rows without a message and return the position of the first. Very many go into several batches."""
+        """Stage rows without a message and return the position of the first. May span several batches."""
         most = self._most // ROW_BYTES or 1
         if count <= most:
             return self._add_others(kind, at, queue, source, count, columns)
@@ -271,14 +271,14 @@ class EventLog:
     def end(
         self, kind: Kind, at: int, queue: int, source: bytes, message: int, deliveries: int, delivered_at: int
     ) -> int:
-        """Stage that a message is gone for good, as ``others`` does for many, and return the position."""
+        """Stage a final row for one message, as ``others`` does for many, and return the position."""
         batch = self._room(at, ROW_BYTES)
         first = batch.first + len(batch.kinds)
         batch.add_end(kind, at, queue, source, message, deliveries, delivered_at)
         return first
 
     def make_room(self, at: int, size: int) -> EventBatch:
-        """The batch that so many bytes, and what their rows cost, go into together, so that a crash can't part them.
+        """A batch with room for ``size`` bytes and the cost of their rows, so that a crash can't part them.
 
         What is staged next is in one block if it is no larger than that, or is added to the batch itself.
         """
@@ -331,7 +331,7 @@ def _pad(column: Values, rows: int, default: int) -> None:
 
 
 def _size(payloads: Sequence[bytes], columns: Mapping[str, Values]) -> int:
-    """The bytes in these, without what every row costs."""
+    """The bytes in these, without the cost of each row."""
     size = sum(map(len, payloads))
     for values in columns.values():
         if isinstance(values, list):

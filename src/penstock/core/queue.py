@@ -1,4 +1,4 @@
-"""One queue: its waiting messages, those that are out, its dead letters, who waits for what, and its counters."""
+"""One queue: its waiting messages, those that are out, its dead letters, its subscriptions, and its counters."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from penstock.core.structures.lane import Deadline, Item, Lane
 from penstock.core.structures.ordered import Ordered
 from penstock.core.structures.request_ids import RequestIds
 
-#: Priorities whose messages are not noted one by one: looking through so many for one message takes 30 microseconds.
+#: Priorities whose messages are not indexed: searching this many for one message takes 30 microseconds.
 PLAIN_LANES: Final = 32
 
 
 @mypyc_attr(native_class=False)
 class Miscounted(AssertionError):
-    """A queue has lost or invented a message: the broker must not go on."""
+    """A queue has lost or invented a message: the broker must not continue."""
 
 
 class Out:
-    """A message that somebody has: who, since when, and everything needed to put it back."""
+    """A message that a connection has, with everything needed to return it."""
 
     __slots__ = (
         "connection",
@@ -65,20 +65,20 @@ class Out:
         self.dead = dead
         #: When its lock ends; 0 = with the connection.
         self.deadline = 0
-        #: Which lock that is: they are numbered, and renewing makes a new one.
+        #: The number of that lock; renewing makes a new one.
         self.lock = 0
         #: The connection does not have it any more.
         self.ended = False
-        #: It counts for a window of the connection on its queue.
+        #: It counts towards the connection's window on its queue.
         self.counted = False
-        #: It was given to somebody who waits for one message, and has no window.
+        #: It was delivered to a single receive, without a window.
         self.single = False
-        #: The bytes were handed to the peer. Kept by whoever does that; the core does not look at it.
+        #: The bytes were handed to the peer. Set by the network side; the core does not read it.
         self.shown = False
 
 
 class DamagedMessage(NamedTuple):
-    """A message that is set aside because its payload can't be read: where it was, and why."""
+    """A message that is set aside because its payload can't be read: its place, and the reason."""
 
     item: Item
     state: str  # ready, delayed or dead
@@ -86,7 +86,7 @@ class DamagedMessage(NamedTuple):
 
 
 class Connection:
-    """A peer as the core knows it. ``source`` is written down with everything it does."""
+    """A peer in the core. ``source`` is recorded with everything it does."""
 
     __slots__ = ("given", "id", "out", "source", "spends_retries", "subscriptions", "unshown")
 
@@ -97,14 +97,14 @@ class Connection:
         self.spends_retries = spends_retries
         self.out: dict[int, Out] = {}
         self.subscriptions: dict[tuple[int, bool], Subscription] = {}
-        #: By queue: messages that count for a window, whether there is one now or not.
+        #: By queue: messages that count towards a window, whether there is one now or not.
         self.given: dict[int, int] = {}
-        #: Set when the connection is gone: which messages never left for the peer.
+        #: Set when the connection is gone: the messages that never left for the peer.
         self.unshown: Callable[[Out], bool] | None = None
 
 
 class Subscription:
-    """A connection's wish for messages of one queue: so many more. ``window`` 0 is a single receive."""
+    """A connection's demand for messages of one queue. ``window`` 0 is a single receive."""
 
     __slots__ = ("connection", "credit", "dead", "queue", "waiting", "window")
 
@@ -119,7 +119,7 @@ class Subscription:
 
     @property
     def out(self) -> int:
-        """Messages that the connection has of this window, or had been given before there was one."""
+        """The connection's messages that count towards this window, including those from before it began."""
         return self.connection.given.get(self.queue.id, 0)
 
 
@@ -127,7 +127,7 @@ COUNTERS: Final = ("acknowledged", "dropped", "moved_in", "moved_out", "popped",
 
 
 class QueueCounters:
-    """What has come in and gone out, since the queue was made."""
+    """Counts of messages that came in and went out, since the queue was created."""
 
     __slots__ = COUNTERS
 
@@ -141,7 +141,7 @@ class QueueCounters:
 
     @property
     def balance(self) -> int:
-        """How many messages must be in the queue now, in whatever state."""
+        """The number of messages that must be in the queue now, in whatever state."""
         gone = self.acknowledged + self.popped + self.dropped + self.purged + self.moved_out
         return self.published + self.moved_in - gone
 
@@ -157,7 +157,7 @@ class Queue:
         self.lanes: dict[int, Lane] = {}
         #: When messages in the lanes expire.
         self.deadlines: Ordered[Deadline] = Ordered()
-        #: The lanes that are looked through for a message, and the priorities of the messages in all others.
+        #: The lanes that are searched for a message, and the priorities of the messages in all others.
         self._plain: dict[int, Lane] = {}
         self._places = Lane()
         #: Priorities that have a lane.
@@ -170,13 +170,13 @@ class Queue:
         self.out: dict[int, Out] = {}
         #: Messages that can't be read, by position: see ``commands/set_aside``.
         self.damaged: dict[int, DamagedMessage] = {}
-        #: Deliveries that ended, of messages that came back.
+        #: Ended deliveries of messages that came back.
         self.deliveries: dict[int, int] = {}
-        #: IDs that publishers asked for, by position.
+        #: IDs that publishers requested, by position.
         self.asked: dict[int, bytes] = {}
-        #: The retry counter as published, of messages that have spent some.
+        #: Retry counters as published, of messages that have spent some.
         self.published_retries: dict[int, int] = {}
-        #: The rank of ready messages, and of those out, that were put at the end once. Dead letters are not here.
+        #: The rank of ready messages, and of those out, that were once put at the end. Without dead letters.
         self.moved: dict[int, int] = {}
         self.requests = RequestIds()
         #: The deadline that the broker has noted for this queue; 0 = none.
@@ -184,9 +184,9 @@ class Queue:
         self.waiting: deque[Subscription] = deque()
         self.waiting_dead: deque[Subscription] = deque()
         self.counters = QueueCounters()
-        #: Windows and single receives that want messages of it.
+        #: Windows and single receives in line for messages.
         self.subscribers = 0
-        #: Messages given out since the broker started, and those of them that had been given out before.
+        #: Messages delivered since the broker started, and how many of them not for the first time.
         self.delivered = 0
         self.redelivered = 0
         self.ready = 0
@@ -194,7 +194,7 @@ class Queue:
 
     @property
     def full_name(self) -> str:
-        """Namespace and name, as operators write it."""
+        """Namespace and name, for operators."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -213,7 +213,7 @@ class Queue:
         return not (self.ready or self.out or self.damaged or len(self.delayed) or len(self.dead))
 
     def check(self) -> None:
-        """The conservation law: what came in and did not go out is here."""
+        """Check the conservation law: the messages that came in and did not go out are here."""
         here = self.ready + len(self.out) + len(self.delayed) + len(self.dead) + len(self.damaged)
         came = self.counters
         gone = came.acknowledged + came.popped + came.dropped + came.purged + came.moved_out
@@ -225,18 +225,18 @@ class Queue:
             )
 
     def count_delivered(self, messages: int, again: int) -> None:
-        """So many were given out, some of them not for the first time."""
+        """Count deliveries, ``again`` of which are not the first of their message."""
         self.delivered += messages
         self.redelivered += again
 
     def configure(self, policy: Policy) -> None:
-        """Other rules hold from now on."""
+        """Apply other rules from now on."""
         self.policy = policy
-        #: Only where the oldest message may be asked for.
+        #: Only for queues that need their oldest message.
         self.heads = Heads(self.lanes) if policy.on_full == "drop-oldest" else None
 
     def append_run(self, first: int, sizes: list[int], priority: int, expires: int, retries: int) -> None:
-        """New messages, ready at once, at the end of their priority."""
+        """Add new messages, ready at once, at the end of their priority."""
         lane = self._lane(priority)
         before = lane.bytes
         lane.append_run(first, sizes, expires, retries)
@@ -246,7 +246,7 @@ class Queue:
             self.heads.note(priority, first)
 
     def put(self, item: Item) -> None:
-        """A message is ready, at the place of its rank."""
+        """Add a ready message at the place of its rank."""
         self._lane(item.priority).insert(item)
         self.ready += 1
         self.ready_bytes += item.size
@@ -254,7 +254,7 @@ class Queue:
             self.heads.note(item.priority, item.rank)
 
     def put_many(self, items: Sequence[Item]) -> None:
-        """Messages are ready, at the places of their ranks."""
+        """Add ready messages at the places of their ranks."""
         by_priority: dict[int, list[Item]] = {}
         for item in items:
             by_priority.setdefault(item.priority, []).append(item)
@@ -266,7 +266,7 @@ class Queue:
         self.ready_bytes += sum(item.size for item in items)
 
     def fill(self, priority: int, columns: Sequence[NDArray[np.generic]]) -> None:
-        """All ready messages of a priority that has none yet, as ``Lane.fill`` takes them."""
+        """Add all ready messages of a priority that has none yet, as ``Lane.fill`` takes them."""
         lane = self._lane(priority)
         lane.fill(columns)
         self.ready += len(lane)
@@ -290,11 +290,11 @@ class Queue:
         return taken
 
     def head(self) -> Item | None:
-        """The message that ``take`` would give."""
+        """The message that ``take`` would return."""
         return self.lanes[self.priorities.last].head() if self.lanes else None
 
     def next_positions(self, count: int) -> list[int]:
-        """The positions of the messages that ``take`` would give."""
+        """The positions of the messages that ``take`` would return."""
         found: list[int] = []
         for priority in self.priorities.down_from(None):
             found += self.lanes[priority].positions(count - len(found))
@@ -347,11 +347,11 @@ class Queue:
 
     @property
     def has_notes(self) -> bool:
-        """Whether anything is noted about single messages."""
+        """Whether there are notes about single messages."""
         return bool(self.deliveries or self.published_retries or self.moved or self.asked)
 
     def forget(self, position: int) -> None:
-        """The message is no more: drop what was noted about it."""
+        """Drop the notes about a message that is gone."""
         if self.deliveries:
             self.deliveries.pop(position, None)
         if self.published_retries:
@@ -360,7 +360,7 @@ class Queue:
             self.moved.pop(position, None)
 
     def note(self, item: Item, deliveries: int) -> None:
-        """Remember what a lane does not say of a message."""
+        """Remember what a lane does not record about a message."""
         if deliveries:
             self.deliveries[item.position] = deliveries
         else:
@@ -394,7 +394,7 @@ class Queue:
         return min(times, default=None)
 
     def retries_as_published(self, item: Item) -> int:
-        """The retry counter that the message came with."""
+        """The retry counter that the message was published with."""
         return self.published_retries.get(item.position, item.retries)
 
     def _lane(self, priority: int) -> Lane:
@@ -409,7 +409,7 @@ class Queue:
         return lane
 
     def _close_lane(self, priority: int) -> None:
-        """An empty lane goes, so that a queue's cost is what waits in it."""
+        """Remove an empty lane, so that a queue costs no more than what waits in it."""
         del self.lanes[priority]
         self._plain.pop(priority, None)
         self.priorities.remove(priority)
