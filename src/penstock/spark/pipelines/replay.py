@@ -1,9 +1,9 @@
 """``replay``: messages of an archive, or of the journal, go back into a queue, each once. See docs/pipelines.md.
 
-The rows come by position, window by window (``windows.py``), and are cut into chunks, which depend on nothing but the
-rows. A chunk is published whole, under the replay's name and its number, and the broker takes each once. So a replay
-that was killed is run again, starts behind the last chunk that it knows of, and what it repeats is not taken again. For
-that its rows must stay the same: it ends at the last position that was there when it was first started.
+Rows come by position, window by window (``windows.py``), and are cut into chunks, which depend only on the rows. A
+chunk is published atomically, under the replay's name and its number, and the broker accepts each once. So a replay
+that was killed is run again, resumes after the last known chunk, and repeats nothing. For that its rows must stay the
+same: it ends at the last position at its first start.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from penstock.spark.pipelines.windows import (
     frame,
 )
 
-#: Windows that are fetched while chunks of another one are published.
+#: Windows that are fetched ahead while chunks are published.
 AHEAD = 2
-#: Columns that are only read to be counted if a filter speaks of them.
+#: Columns that a count reads only if a filter uses them.
 LARGE = ("payload", "value")
 #: With a rate, a chunk is what may be sent in this time. Seconds.
 BEAT = 0.5
@@ -70,7 +70,7 @@ ROW = pa.schema(
 
 
 class ReplayChoice(Struct, frozen=True):
-    """Which messages, and where to. It must stay the same while a replay is not done."""
+    """The messages to replay, and where to. Must stay the same until the replay is done."""
 
     #: A table of the lake; empty for the journal.
     table: str = "messages"
@@ -88,23 +88,23 @@ class ReplayChoice(Struct, frozen=True):
 
 
 class State(Struct):
-    """How far a replay is."""
+    """A replay's progress."""
 
     choice: ReplayChoice
-    #: Rows beyond this position are not part of it.
+    #: Rows after this position are not part of it.
     end: int
-    #: Under which its chunks are known to the broker: another lake may have a replay of the same name.
+    #: The writer of its chunks at the broker: another lake may have a replay of the same name.
     writer: str
     chunk: int = 0
     position: int = -1
     rows: int = 0
-    #: How many rows it has in all; None: it was begun by a version that did not count them.
+    #: Its total number of rows; None: it was begun by a version that did not count them.
     total: int | None = None
     done: bool = False
 
 
 def transform(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
-    """The messages that were chosen, in order, as they are to be published."""
+    """The selected messages, in order, as they will be published."""
     return _chosen(messages, choice).orderBy("position")
 
 
@@ -130,7 +130,7 @@ def _filtered(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
 
 
 def _own_queue() -> Column:
-    """The queue that a message was in. An archive has no room for the longest names."""
+    """A message's original queue. An archive cuts the longest names."""
     known = F.concat_ws("/", "namespace", "queue")
     text = F.concat(F.lit("the archive has only a part of the name "), known, F.lit(": say where to, with --to"))
     return F.when(F.col("namespace").rlike(CUT) | F.col("queue").rlike(CUT), F.raise_error(text)).otherwise(known)
@@ -168,7 +168,7 @@ class Replay:
         self._name = name
 
     def run(self, choice: ReplayChoice, rate: float | None, how: RunControl) -> PipelineProgress:
-        """Publish what is chosen and was not published yet."""
+        """Publish the selected messages that were not published yet."""
         with self.lake.locked():
             self.lake.prepare()
             endpoint = FlightEndpoint(parse(self._broker.options, Use.READING))
@@ -201,7 +201,7 @@ class Replay:
         return known
 
     def _end(self, choice: ReplayChoice) -> int:
-        """The last position that there is. Of a batch of plain files that is being moved into place, none counts."""
+        """The last position. A batch of plain files that is being moved into place does not count."""
         found = self._source(choice).last()
         ledger = Lake(self.lake.root, f"archive-{choice.table.removesuffix(f'_{QUARANTINE}')}").last()
         moving = [] if ledger is None or ledger.done else [first_position(to) for _, to in ledger.moves]
@@ -237,7 +237,7 @@ class Replay:
             how.tell(progress)
         progress.done, progress.doing = not how.stop.is_set(), ""
         if progress.done and not state.done:
-            # In this order: all chunks are behind us, so none is sent again, whatever happens in between.
+            # In this order: all chunks are published, so none is sent again, whatever happens in between.
             endpoint.ask(EndWriter(writer=state.writer), bool)
             state.done = True
             self._keep(state)
@@ -248,7 +248,7 @@ class Replay:
         return chunks(self._batches(state, how), rows=state.choice.chunk_rows)
 
     def _batches(self, state: State, how: RunControl) -> Iterator[pa.RecordBatch]:
-        """What is not published yet. Some windows are fetched ahead; at the end, or when it is stopped, no more are."""
+        """The unpublished rows. Some windows are fetched ahead, but none when it is stopped."""
         source = self._source(state.choice)
         schema = source.schema()
         ready: deque[Future[pa.Table]] = deque()
@@ -266,7 +266,7 @@ class Replay:
                     self._spark.sparkContext.cancelAllJobs()
 
     def _windows(self, source: MessageSource, state: State, columns: list[str]) -> Sequence[Window]:
-        """Of what is not published yet."""
+        """The windows of unpublished rows."""
         first = state.choice.from_position
         start = max(first or 1, state.position + 1) if first is not None or state.position >= 0 else None
         to = state.choice.to_position
@@ -278,7 +278,7 @@ class Replay:
             return _chosen(frame(self._spark, [window], schema), state.choice).toArrow().cast(ROW)
 
     def _count(self, state: State) -> int:
-        """How many rows there are to publish."""
+        """The number of rows to publish."""
         source, where = self._source(state.choice), state.choice.where or ""
         schema = pa.schema([each for each in source.schema() if each.name not in LARGE or each.name in where])
         with _understood():
@@ -289,7 +289,7 @@ class Replay:
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """A filter that Spark can't make sense of is the fault of who has given it."""
+    """Report a filter that Spark can't parse as the caller's error."""
     try:
         yield
     except (AnalysisException, ParseException) as error:
@@ -297,7 +297,7 @@ def _understood() -> Iterator[None]:
 
 
 def _fetched(job: Future[pa.Table], how: RunControl) -> Iterator[pa.RecordBatch]:
-    """Wait for a window; whoever is to stop does not wait."""
+    """Wait for a window, unless the replay is stopped."""
     while not how.stop.is_set():
         try:
             yield from job.result(LOOK_EVERY).to_batches()
@@ -307,7 +307,7 @@ def _fetched(job: Future[pa.Table], how: RunControl) -> Iterator[pa.RecordBatch]
 
 
 def _name(state: State, last: int) -> Write:
-    """Of the next chunk. Rows come by position, so the last one tells whether a repeated chunk ends where it did."""
+    """The name of the next chunk. The last row's position shows whether a repeated chunk ends where it did."""
     return Write(
         queue=state.choice.to or "",
         writer=state.writer,
@@ -318,11 +318,11 @@ def _name(state: State, last: int) -> Write:
 
 
 def _pace(began: float, rows: int, rate: float | None, how: RunControl) -> None:
-    """Wait until so many rows may have been sent."""
+    """Wait until this many rows may have been sent."""
     if rate is not None:
         how.stop.wait(max(0.0, began + rows / rate - time.monotonic()))
 
 
 def chunk_rows(rate: float | None) -> int:
-    """How many rows a chunk has: with a rate, few enough that it is kept smoothly."""
+    """The rows of a chunk: with a rate, few enough for a smooth flow."""
     return ROWS if rate is None else max(1, min(ROWS, int(rate * BEAT)))

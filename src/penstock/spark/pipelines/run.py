@@ -1,4 +1,4 @@
-"""What all streaming pipelines share: where they read from, how they run, and what they tell meanwhile."""
+"""Shared by all streaming pipelines: their source, how they run, and their progress."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 
 
 class PipelineFailed(SourceError):
-    """A pipeline came to a bad end. What was written is sound: run it again to go on."""
+    """A pipeline failed. What was written is intact: run it again to continue."""
 
 
 class BrokerSource(Struct, frozen=True):
-    """Where the events come from: options of ``format("penstock")``, by their names there."""
+    """The source of events: options of ``format("penstock")``, by their names there."""
 
     options: Mapping[str, str]
 
     def reach(self) -> Range:
-        """What the broker has. Raises at once what would keep a pipeline from running: a bad option, a broker away."""
+        """The broker's readable range. Raises early for a bad option, or if the broker is away."""
         endpoint = FlightEndpoint(parse(self.options, Use.READING))
         try:
             return endpoint.ask(Status(), Range)
@@ -49,8 +49,8 @@ class BrokerSource(Struct, frozen=True):
             endpoint.close()
 
     def stream(self, spark: SparkSession, **more: object) -> DataFrame:
-        """A streaming read. None is as if it had not been given."""
-        parse(self._with(more), Use.STREAM)  # Spark would tell of an option that makes no sense as a long text
+        """A streaming read. An option of None is left out."""
+        parse(self._with(more), Use.STREAM)  # Spark would bury the error in a long text
         return load(spark, spark.readStream.format("penstock").options(**self._with(more)))
 
     def batch(self, spark: SparkSession, **more: object) -> DataFrame:
@@ -64,7 +64,7 @@ class BrokerSource(Struct, frozen=True):
 
 
 def start_of(lake: Lake, identity: str) -> int | None:
-    """Where a stream starts whose checkpoint is lost; None: as usual. ``identity`` is that of the broker's journal."""
+    """Where a stream starts whose checkpoint is lost; None: as usual. ``identity`` is the broker's journal."""
     position = lake.resume_at()
     last = lake.last()
     if position is not None and last is not None and last.state.get("identity", identity) != identity:
@@ -76,7 +76,7 @@ def start_of(lake: Lake, identity: str) -> int | None:
 
 
 class PipelineProgress(Struct):
-    """How far a pipeline is. ``lag_rows``, ``lag_seconds`` and ``total_rows`` are None while they are not known."""
+    """A pipeline's progress. ``lag_rows``, ``lag_seconds`` and ``total_rows`` are None while they are unknown."""
 
     rows: int = 0
     batches: int = 0
@@ -84,9 +84,9 @@ class PipelineProgress(Struct):
     lag_rows: int | None = None
     lag_seconds: float | None = None
     total_rows: int | None = None
-    #: Rows that earlier runs have done of the same work.
+    #: Rows of the same work that earlier runs have done.
     before_rows: int = 0
-    #: What is being done now, in words, and how many of the tasks that Spark has begun for it are done.
+    #: The current activity, in words, and how many of its Spark tasks are done.
     doing: str = ""
     tasks: int = 0
     tasks_done: int = 0
@@ -99,22 +99,22 @@ class PipelineProgress(Struct):
 
 
 class RunControl(Struct):
-    """How to run: to the end of what is there now, or until stopped; and whom to tell."""
+    """How to run: to the current end, or until stopped; and whom to notify."""
 
     once: bool = False
     seconds: float = TRIGGER_SECONDS
     stop: threading.Event = field(default_factory=threading.Event)
     tell: Callable[[PipelineProgress], None] = lambda progress: None
-    #: What the pipeline is doing now, for whoever is told.
+    #: The pipeline's current activity, for progress reports.
     doing: str = ""
 
 
-#: Works off a batch, and returns how many rows it had.
+#: Processes a batch, and returns its number of rows.
 Each = Callable[[DataFrame, int], int]
 
 
 def drive(frame: DataFrame, lake: Lake, each: Each, run: RunControl) -> PipelineProgress:
-    """Run a stream of batches into the lake until it ends or is stopped. Raises ``PipelineFailed``, or what it was."""
+    """Run a stream of batches into the lake until it ends or is stopped. Raises ``PipelineFailed``, or the cause."""
     progress = PipelineProgress()
     began = time.monotonic()
     problems: list[BaseException] = []
@@ -127,7 +127,7 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: RunControl) -> Pipeline
                 progress.rows += each(found, number)
                 progress.batches += 1
                 run.doing = "waiting for more"
-            except BaseException as problem:  # Spark would tell it as a long text
+            except BaseException as problem:  # Spark would bury it in a long text
                 problems.append(problem)
                 raise
 
@@ -160,7 +160,7 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: RunControl) -> Pipeline
 
 @contextmanager
 def watched(spark: SparkSession, run: RunControl, progress: PipelineProgress) -> Iterator[None]:
-    """Tell of the progress of what Spark does meanwhile, and have it stop when it should: what waits for it raises."""
+    """Report the progress of Spark's work, and stop it on request: what waits for it then raises."""
     began, over = time.monotonic(), threading.Event()
 
     def watch() -> None:
@@ -183,7 +183,7 @@ def watched(spark: SparkSession, run: RunControl, progress: PipelineProgress) ->
 
 
 def take_tasks(spark: SparkSession, progress: PipelineProgress) -> None:
-    """How many tasks the stages have that Spark is at, and how many of them are done."""
+    """Count the tasks of Spark's active stages, and how many of them are done."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
     progress.tasks = sum(stage.numTasks for stage in stages if stage is not None)
@@ -197,7 +197,7 @@ def _raise_if_failed(query: Any, problems: list[BaseException]) -> None:
 
 
 def explained(problem: BaseException) -> BaseException:
-    """What went wrong in one line: ours if it was ours, else what the data source said, else the cause in Java."""
+    """The cause in one line: ours if it was ours, else the data source's, else Java's."""
     if not isinstance(problem, SPARK_ERRORS):
         return problem
     lines = lines_of(problem)
@@ -209,16 +209,16 @@ def explained(problem: BaseException) -> BaseException:
 
 
 def lines_of(error: BaseException) -> list[str]:
-    """What an error says, without empty lines: Spark often begins with one."""
+    """An error's lines, without empty ones: Spark's often begin with one."""
     return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
 
 
 def take_lag(last: Any, progress: PipelineProgress) -> None:
-    """What the data source says of itself in the query's progress."""
+    """Take the data source's report from the query's progress."""
     for source in (last or {}).get("sources", ()):
         try:
-            told = json.loads(source.get("latestOffset") or "{}")
+            report = json.loads(source.get("latestOffset") or "{}")
         except (TypeError, ValueError):
             continue
-        if isinstance(told, dict) and "lagMessages" in told:  # before the first look at the broker it is null
-            progress.lag_rows, progress.lag_seconds = told["lagMessages"], told["lagSeconds"]
+        if isinstance(report, dict) and "lagMessages" in report:  # null before the first contact with the broker
+            progress.lag_rows, progress.lag_seconds = report["lagMessages"], report["lagSeconds"]

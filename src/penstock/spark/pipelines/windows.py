@@ -1,7 +1,7 @@
-"""What ``replay`` publishes, window by window: ranges of positions that are small enough for a driver to hold.
+"""The source of ``replay``, in windows: ranges of positions that are small enough for a driver to hold.
 
-A window of a table is what its row groups have of a range; one of the journal, what the broker has of it. An executor
-reads it as record batches, Spark filters them, and the driver gets them as such: no row is touched by itself.
+A window of a table consists of its row groups' rows in a range; one of the journal, of the broker's. An executor reads
+it as record batches, Spark filters them, and the driver gets them as such: no row is handled by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.spark.options import SourceSettings
 from penstock.spark.pipelines.lake.store import Store
 from penstock.spark.pipelines.lake.tables import CatalogueOptions, TableFile, data_files
 
-#: Bytes of a window, about, when they are not compressed.
+#: Approximate uncompressed bytes of a window.
 WINDOW_BYTES = 16 * 2**20
 
 
@@ -42,28 +42,28 @@ class LakeTable(Struct, frozen=True):
     catalogue: CatalogueOptions
 
     def files(self) -> list[TableFile]:
-        """Its files as they are now."""
+        """Its current files."""
         return data_files(self.store, self.name, self.catalogue)
 
 
 class Window(Protocol):
-    """A range of positions. It travels to an executor."""
+    """A range of positions, sent to an executor."""
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """These columns of its rows, by position."""
 
 
 class MessageSource(Protocol):
-    """Where messages are replayed from."""
+    """Where to replay messages from."""
 
     def schema(self) -> pa.Schema:
-        """The columns that there are."""
+        """The available columns."""
 
     def last(self) -> int:
-        """The last position there is now; -1 if there is none."""
+        """The last position; -1 if there is none."""
 
     def windows(self, start: int | None, stop: int, columns: Sequence[str]) -> Sequence[Window]:
-        """A range, in order, as it is now. Without a start, from the first position that there is."""
+        """The windows of a range, in order. Without a start, from the first position."""
 
 
 class TableWindow(Struct, frozen=True):
@@ -75,14 +75,14 @@ class TableWindow(Struct, frozen=True):
     stop: int
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """From its row groups. If files were replaced meanwhile, by compaction, from what has taken their place."""
+        """From its row groups. If compaction has replaced files meanwhile, from the new ones."""
         at, files = self.start, self.files
         for attempt in range(ATTEMPTS):
             rows, span = ArchiveRows(self.table.store, whole_names=False), (at, self.stop)
             try:
-                for found in rows.read(rows.groups(files, *span), span, Pick(), schema):
-                    at = found.column("position")[-1].as_py() + 1
-                    yield from found.to_batches()
+                for table in rows.read(rows.groups(files, *span), span, Pick(), schema):
+                    at = table.column("position")[-1].as_py() + 1
+                    yield from table.to_batches()
             except FileNotFoundError:
                 if attempt + 1 == ATTEMPTS:
                     raise

@@ -1,7 +1,7 @@
 """Captured bytes of one direction of a connection, in pieces, to rows of the table of frames. Pure: no Spark.
 
-Which protocol it is, and which direction, is told by the first bytes if nobody says so. Where a protocol looks the same
-in both directions, the direction stays unknown.
+The first bytes identify the protocol and the direction, unless they are given. If a protocol looks the same in both
+directions, the direction stays unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENOUGH = 8
 
 
 class Guess(NamedTuple):
-    """What the first bytes tell: None is unknown."""
+    """What the first bytes show; None is unknown."""
 
     protocol: str | None
     direction: str | None
@@ -39,16 +39,16 @@ class Guess(NamedTuple):
 
 
 class CaptureDecoder(TypingProtocol):
-    """What a decoder of captures has: see :mod:`penstock.wire.located`."""
+    """The interface of a decoder of captures: see :mod:`penstock.wire.located`."""
 
     error: WireError | None
     places: list[Place]
 
     def feed(self, data: bytes) -> list[Any]:
-        """Take bytes, and return the frames that they complete; ``places`` has as many."""
+        """Take bytes, and return the frames that they complete; ``places`` has their places."""
 
     def close(self) -> WireError | None:
-        """That was all."""
+        """End the input."""
 
 
 def _nothing(head: bytes, direction: str | None) -> tuple[str | None, Any]:
@@ -57,9 +57,9 @@ def _nothing(head: bytes, direction: str | None) -> tuple[str | None, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Capture:
-    """How captures of a protocol are read; the table of protocols names it as the part ``capture``."""
+    """How to read captures of a protocol; the protocol's entry names it as the part ``capture``."""
 
-    #: What messages begin with, in either direction. Not more than ENOUGH bytes.
+    #: What messages begin with, in either direction. At most ENOUGH bytes.
     magic: bytes
     #: A decoder for what was found out.
     decoder: Callable[[Guess], CaptureDecoder]
@@ -67,13 +67,13 @@ class Capture:
     rows: Callable[[Any], FrameRows]
     #: From the first bytes, and the direction if it is known: the direction and the variant.
     guess: Callable[[bytes, str | None], tuple[str | None, Any]] = _nothing
-    #: Whether the first bytes alone tell the direction without a doubt.
+    #: Whether the first bytes alone identify the direction without a doubt.
     tells_direction: bool = False
 
 
 @cache
 def captures() -> dict[str, Capture]:
-    """How captures of each protocol are read. Raises ProtocolError if two can't be told apart."""
+    """How to read captures of each protocol. Raises ProtocolError if two can't be distinguished."""
     found: dict[str, Capture] = {}
     for protocol in having("capture"):
         capture = protocol.part("capture")
@@ -97,8 +97,8 @@ def guess(head: bytes, protocol: str | None = None, direction: str | None = None
 class Half:
     """One direction of a connection: takes its bytes in order, and adds rows.
 
-    After an error nothing more can be read, until ``gap`` says that bytes are missing: then it waits for something that
-    looks like the beginning of a message.
+    After an error nothing more can be read, until ``gap`` reports missing bytes: then it waits for something that looks
+    like the beginning of a message.
     """
 
     def __init__(self, frames: Frames, source: FrameSource, found: Guess | None = None) -> None:
@@ -121,13 +121,13 @@ class Half:
         return getattr(self._decoder, "variant", self.found.variant)
 
     def settle(self, found: Guess) -> None:
-        """Say what it is, before the first byte: nothing is guessed then."""
+        """Set protocol and direction before the first byte, so that nothing is guessed."""
         self.found = found
         self.source = self.source._replace(protocol=found.protocol, direction=found.direction)
         self._settled = True
 
     def feed(self, data: bytes, at: int | None = None) -> None:
-        """Take the next bytes, which were seen at this time."""
+        """Take the next bytes, captured at this time."""
         self._fed += len(data)
         if self._bad is not None:
             return
@@ -147,7 +147,7 @@ class Half:
             self._give_up(decoder.error)
 
     def _begin(self, data: bytes) -> bytes:
-        """Find out what it is, once there are enough bytes. Returns those that were held back."""
+        """Identify the protocol once there are enough bytes. Returns the bytes that were held back."""
         data = self._head + data
         if self._searching and not data.startswith(
             captures()[self.found.protocol].magic if self.found.protocol else ()
@@ -178,7 +178,7 @@ class Half:
         self._decoder = None
 
     def gap(self, size: int, at: int | None = None) -> None:
-        """Bytes are missing here. What comes next is read on if it begins like a message."""
+        """Note that bytes are missing here. Reading resumes if what follows begins like a message."""
         self._close(at)
         self._frames.fail(self.source, at, self._fed, size, "gap", f"{size} byte(s) were not captured")
         self._fed += size
@@ -186,11 +186,11 @@ class Half:
         self._searching = self._settled
 
     def end(self, at: int | None = None) -> None:
-        """That was all."""
+        """End the input."""
         self._close(at)
 
     def _tell_passed(self, end: int) -> None:
-        """A row for the bytes before ``end`` in which no beginning of a message was found."""
+        """Add a row for the bytes before ``end`` in which no beginning of a message was found."""
         self._searching = False
         if self._passed:
             text = f"{self._passed} byte(s) behind a gap are the rest of messages whose beginning is missing"

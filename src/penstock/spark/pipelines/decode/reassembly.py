@@ -66,28 +66,28 @@ class Order:
         self.next = (self.next + size) % _WRAP
 
     def _drain(self) -> None:
-        """Feed what is no longer too early."""
+        """Feed the segments that are no longer too early."""
         while self._waiting and (start := min(self._waiting)) <= self._done:
             data, at = self._waiting.pop(start)
             self._waiting_bytes -= len(data)
             self._feed(data[self._done - start :], at)
 
     def _jump(self, at: int | None) -> None:
-        """What is missing will not come: tell, and go on behind it."""
+        """Report missing bytes as a gap, and resume after it."""
         missing = min(self._waiting) - self._done
         self._move(missing)
         self.half.gap(missing, at)
         self._drain()
 
     def finish(self, at: int | None) -> None:
-        """That was all of this direction."""
+        """End this direction."""
         while self._waiting:
             self._jump(at)
         self.half.end(at)
 
 
 class TcpConnection:
-    """Both directions. Which end is the server is told by the opening of the connection, or else by what is said."""
+    """Both directions. The opening of the connection, or else its data, shows which end is the server."""
 
     def __init__(self, frames: Frames, file: str, number: int, first: TcpSegment, protocol: str | None) -> None:
         self._frames = frames
@@ -106,7 +106,7 @@ class TcpConnection:
         self.at = first.at
 
     def take(self, segment: TcpSegment) -> None:
-        """A segment of either direction."""
+        """Add a segment of either direction."""
         self.at = segment.at
         order = self._orders.get(segment.source)
         if order is None:
@@ -124,7 +124,7 @@ class TcpConnection:
         return half
 
     def _settle(self, order: Order, segment: TcpSegment) -> None:
-        """Answers are read in the variant of their requests; and ends are told apart by what they say."""
+        """Read answers in the variant of their requests, and identify the ends by their data."""
         direction = order.half.found.direction
         found = guess(segment.data[:ENOUGH], self._protocol, direction)
         others = [each.half for end, each in self._orders.items() if end != segment.source]
@@ -138,7 +138,7 @@ class TcpConnection:
             order.half.settle(found)
 
     def finish(self) -> None:
-        """That was all of it."""
+        """End both directions."""
         for order in self._orders.values():
             order.finish(self.at)
 
@@ -168,7 +168,7 @@ def read_capture(
 
 
 class _Connections:
-    """All connections of a file. One that opens again between the same ends is another one."""
+    """All connections of a file. A connection that opens again between the same ends is a new one."""
 
     def __init__(self, frames: Frames, file: str, protocol: str | None, ports: frozenset[int]) -> None:
         self._frames = frames
@@ -180,7 +180,7 @@ class _Connections:
         self._unknown_links: set[int] = set()
 
     def take(self, packet: CapturedPacket) -> None:
-        """The next packet. What can't be read of it is a row."""
+        """Add the next packet. An unreadable one becomes a row."""
         if packet.link not in LINKS:
             self._pass_over(packet)
             return
@@ -192,7 +192,7 @@ class _Connections:
             self._connect(segment)
 
     def _pass_over(self, packet: CapturedPacket) -> None:
-        """Tell once of a type of link that is not known: other links of the same file may be."""
+        """Report an unknown type of link once: other links of the same file may be known."""
         if packet.link not in self._unknown_links:
             self._unknown_links.add(packet.link)
             text = f"packets of link type {packet.link} are passed over; known types are {', '.join(map(str, LINKS))}"

@@ -1,7 +1,7 @@
-"""What moves of messages mean, given where each of them was before: depths, times in queues, and the oldest.
+"""Interpret moves of messages by where each message was before: depths, times in queues, and the oldest messages.
 
-The moves of a batch are put in order by message, behind what is known of it; what is before and after a move is then
-its neighbour. Messages that come and go within a batch leave nothing to remember.
+The moves of a batch are sorted by message, after what is known of it, so that the state before and after a move are its
+neighbours. Messages that come and go within a batch leave nothing to remember.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.spark.pipelines.insight.partials import (
 
 Array = npt.NDArray[Any]
 
-#: In place of the kind of a move: what was known of a message before the batch.
+#: In place of a move's kind: what was known of a message before the batch.
 _KNOWN = -1
 
 

@@ -21,7 +21,7 @@ _MEMORY, _CHANGES = "memory.json", "changes.arrow"
 
 
 class InsightOptions(Struct, frozen=True):
-    """What can be chosen."""
+    """The pipeline's options."""
 
     pattern: str | None = None
     #: Minutes that ended this much before the newest event are closed. Microseconds.
@@ -56,7 +56,7 @@ class Insight:
         lake.refuse_unknown("insight", [self.folder])
 
     def batch(self, events: DataFrame, number: int) -> int:
-        """Work off one batch: once, however often it comes."""
+        """Process a batch: once, however often it comes."""
         attempt = self._lake.begin(number)
         if attempt is None:
             return 0
@@ -72,12 +72,12 @@ class Insight:
         return rows
 
     def _take(self, memory: InsightState, parts: sums.Parts, number: int, attempt: Path) -> None:
-        """Write a batch, decide it, and have the database follow."""
+        """Write a batch, decide it, and update the database."""
         folder = self._state / attempt.name
         last = self._lake.last()
         database = self._state / "messages.db"
         if last is None:
-            remove(database)  # of tables that somebody has removed
+            remove(database)  # it belongs to tables that somebody has removed
         with MessageStore.opened(database) as store:
             self._catch_up(store, last)
             found = sums.add(memory, parts, store)
@@ -97,7 +97,7 @@ class Insight:
         return {"folder": folder, "identity": self._identity, "rows": rows}
 
     def _memory(self) -> InsightState:
-        """What the batch before left."""
+        """The state after the batch before."""
         last = self._lake.last()
         if last is None:
             return InsightState()
@@ -107,7 +107,7 @@ class Insight:
         return self._state / str(last.state["folder"])
 
     def _catch_up(self, store: MessageStore, last: Decided | None) -> None:
-        """Have the database know the last batch that was decided, whichever process that was."""
+        """Bring the database up to the last decided batch, whichever process decided it."""
         wanted = "" if last is None else str(last.state["folder"])
         if store.applied == wanted or last is None:
             return
@@ -128,7 +128,7 @@ class Insight:
                 remove(each)
 
     def report(self) -> None:
-        """Make the report anew."""
+        """Render the report."""
         self._how.doing = "making the report"
         self._reported = time.monotonic()
         memory, hours = self._memory(), self._options.report_hours
