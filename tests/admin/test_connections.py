@@ -9,12 +9,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 
 from penstock.admin.app import UNPROVEN_BODY_BYTES
-from penstock.admin.connections import HANDSHAKES, PROVEN, UNPROVEN, Acceptor, oldest_of_most
+from penstock.admin.connections import HANDSHAKES, PIECE, PROVEN, UNPROVEN, Acceptor, HttpConnection, oldest_of_most
 from penstock.admin.process import listen
 from support.brokers import companion
 from support.certificates import Authority, client_context
@@ -140,6 +141,63 @@ def _files(broker: WebBroker) -> int:
     return len(os.listdir(f"/proc/{companion(broker, 'penstock.admin')}/fd"))
 
 
+def test_a_head_is_small_however_it_arrives(api: Api) -> None:
+    """One of 60,000 headers is not parsed in one go."""
+    with _dialled(api) as client:
+        with suppress(ConnectionResetError, BrokenPipeError):
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * 60_000 + b"\r\n")
+        assert not _answers(client).startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_that_is_too_large_without_a_token_ends_its_connection(api: Api) -> None:
+    """Tiny chunks take long to parse: none is after the answer."""
+    with _dialled(api) as client:
+        with suppress(ConnectionResetError, BrokenPipeError):
+            client.sendall(LOGIN + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 20_000)
+        assert b"connection: close" in _answers(client).lower()
+
+
+def test_tiny_chunks_of_others_wait_in_line() -> None:
+    """One connection parses one piece in a turn of the loop, however many have more; small reads are not delayed."""
+    pieces: list[int] = []
+
+    class Recorder(HttpConnection):
+        """Serves nothing: records what it would parse."""
+
+        def __init__(self) -> None:
+            self.proven, self._in_line, self._unparsed = False, False, b""
+            self.loop = asyncio.get_running_loop()
+            self.flow = SimpleNamespace(pause_reading=lambda: None)  # type: ignore[assignment]
+
+        def _parse(self, size: int) -> None:
+            part, self._unparsed = self._unparsed[:size], self._unparsed[size:]
+            pieces.append(len(part))
+            if self._unparsed:
+                self._get_in_line()
+
+    async def main() -> None:
+        clients = [Recorder() for _ in range(20)]
+        for client in clients:
+            client.data_received(b"x" * 3 * PIECE)
+        Recorder().data_received(b"GET")
+        assert pieces == [3]
+        for turn in range(1, 3 * len(clients) + 1):
+            await asyncio.sleep(0)
+            assert pieces == [3, *[PIECE] * turn]
+        assert [client._unparsed for client in clients] == [b""] * len(clients)
+
+    asyncio.run(main())
+
+
+def _answers(client: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    answers = b""
+    with suppress(ConnectionResetError):
+        while part := client.recv(10_000):
+            answers += part
+    return answers
+
+
 def test_a_body_without_a_token_is_small(api: Api) -> None:
     body = b'{"token": "' + b"x" * UNPROVEN_BODY_BYTES + b'"}'
     problem = Api(api.address).refused("POST", "session", body)
@@ -154,10 +212,7 @@ def test_a_body_of_two_lengths_is_refused_and_its_connection_closed(api: Api) ->
         client.sendall(
             b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n" + lengths + b"\r\n\r\n" + body + smuggled
         )
-        answers = b""
-        with suppress(ConnectionResetError):
-            while part := client.recv(10_000):
-                answers += part
+        answers = _answers(client)
     head, _, rest = answers.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400")
     assert b"connection: close" in head.lower()

@@ -254,7 +254,7 @@ class _Reply:
         extra: list[tuple[str, str]] = []
         if told.status == 401:
             extra.append(("www-authenticate", 'Bearer realm="penstock"'))
-        if self._last:
+        if self._last or (told.status == 413 and self._connection is not None and not self._connection.proven):
             extra.append(("connection", "close"))
         if told.status in (429, 503):
             extra.append(("retry-after", str(retry_after)))

@@ -19,7 +19,7 @@ import asyncio
 import select
 import socket
 import ssl
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -38,6 +38,10 @@ MOST = 2 * (PROVEN + UNPROVEN)
 #: Seconds for a TLS handshake, and those in which an unproven connection has to send the head of a request, then its
 #: body, and to take the answer.
 UNPROVEN_SECONDS = 10.0
+#: Headers and chunks may be tiny: 4 KiB of them take 20 ms to parse. So a read of more than this, without a token or
+#: with one, waits in line, and one connection parses one piece in each turn of the loop.
+PARSED_AT_ONCE, PARSED_AT_ONCE_PROVEN = 1024, 16 * 1024
+PIECE, PIECE_PROVEN = 4096, 16 * 1024
 #: Seconds until accepting is tried again when the system has no more file descriptors.
 ACCEPT_PAUSE = 1.0
 #: Seconds between two looks whether the client of a request is there.
@@ -56,14 +60,37 @@ T = TypeVar("T")
 class _Reading(FlowControl):
     """Reads on only for a request that is not complete: uvicorn would, once or twice for each that has arrived."""
 
-    def __init__(self, transport: asyncio.Transport, owes: Callable[[], bool]) -> None:
+    def __init__(self, transport: asyncio.Transport, may_read: Callable[[], bool]) -> None:
         super().__init__(transport)
-        self._owes = owes
+        self._may_read = may_read
 
     def resume_reading(self) -> None:
         """See uvicorn."""
-        if self._owes():
+        if self._may_read():
             super().resume_reading()
+
+
+class _Line:
+    """Connections with input to parse: one piece of one of them in each turn of the loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[HttpConnection] = deque()
+        self._scheduled = False
+
+    def add(self, connection: HttpConnection) -> None:
+        """Parse a piece of its input when it is its turn."""
+        self._waiting.append(connection)
+        self._schedule(connection.loop)
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._next, loop)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._scheduled = False
+        self._waiting.popleft().parse_piece()
+        self._schedule(loop)
 
 
 class HttpConnection(H11Protocol):
@@ -71,6 +98,7 @@ class HttpConnection(H11Protocol):
 
     #: Seconds for a request; set by ``connection_type``.
     unfinished_seconds = 60.0
+    _line = _Line()
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -78,6 +106,9 @@ class HttpConnection(H11Protocol):
         self.proven = False
         #: It was ended here; the system tells of that in the next turn of the loop.
         self._ended = False
+        #: What was read and is not parsed yet, and whether it waits in line.
+        self._unparsed = b""
+        self._in_line = False
         self._seen: tuple[Any, ...] = ()
         self._since = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -88,9 +119,44 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """See asyncio."""
         super().connection_made(transport)
-        self.flow = _Reading(transport, self._owes)
+        self.flow = _Reading(transport, self._may_read)
         self._make_room()
         self._look()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio. Small reads are parsed at once, so that a probe is answered whatever others send."""
+        self._unparsed += data
+        if self._in_line:
+            return
+        if len(self._unparsed) <= (PARSED_AT_ONCE_PROVEN if self.proven else PARSED_AT_ONCE):
+            self._parse(len(self._unparsed))
+        else:
+            self._get_in_line()
+
+    def parse_piece(self) -> None:
+        """Parse the next piece; it is this connection's turn."""
+        self._in_line = False
+        self._parse(PIECE_PROVEN if self.proven else PIECE)
+
+    def _get_in_line(self) -> None:
+        self.flow.pause_reading()
+        self._in_line = True
+        self._line.add(self)
+
+    def _parse(self, size: int) -> None:
+        if self.transport.is_closing():
+            return
+        part, self._unparsed = self._unparsed[:size], self._unparsed[size:]
+        super().data_received(part)
+        self.flow.resume_reading()
+
+    def _may_read(self) -> bool:
+        """Whether more is to be read. What was read before comes first."""
+        if not self._sends():
+            return False
+        if self._unparsed and not self._in_line:
+            self._get_in_line()
+        return not self._unparsed
 
     def handle_events(self) -> None:
         """See uvicorn. What was pipelined is used up before more is read."""
@@ -101,6 +167,7 @@ class HttpConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
         self._lost.set()
+        self._unparsed = b""
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
@@ -154,7 +221,10 @@ class HttpConnection(H11Protocol):
     def _owes(self) -> bool:
         """Whether it is the client's turn: to send, to take an answer, or to end TLS as we have."""
         unsent = self.transport.get_write_buffer_size()
-        return bool(unsent) or self.transport.is_closing() or self.conn.their_state in _OWED
+        return bool(unsent) or self.transport.is_closing() or self._sends()
+
+    def _sends(self) -> bool:
+        return self.conn.their_state in _OWED
 
     def _end(self) -> None:
         self._ended = True
