@@ -62,6 +62,7 @@ MODULES = (
     "penstock.server.limits.memory",
     "penstock.server.network.busy_poll",
     "penstock.server.network.cold_reads",
+    "penstock.server.network.outbox",
     "penstock.server.network.pollers",
     "penstock.server.network.session",
     "penstock.server.protocols.kokaq.answers",

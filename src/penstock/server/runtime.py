@@ -383,6 +383,12 @@ class Runtime:
             if session in self.awaiting:
                 self.awaiting[session] = self.awaiting.pop(session)
 
+    def prepared(self, session: AnySession, size: int, *, large: bool = False) -> None:
+        """A session has prepared output. What is large has its own share of the turn: see ``Memory.grant``."""
+        if not large:
+            self.output_left -= size
+        self.memory.prepared(session, size)
+
     def _begin_output(self) -> None:
         self.output_left = self.memory.large_left = TURN_BYTES
 

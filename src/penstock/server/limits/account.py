@@ -15,6 +15,8 @@ class Account:
     def __init__(self) -> None:
         self.input = 0
         self.output = 0
+        #: Payloads that answers had to read before their turn.
+        self.kept_bytes = 0
         #: Since when output has waited in the transport, which is up to the peer; 0 = none does. How much of it was
         #: taken since then, and when last.
         self.output_since = 0.0
@@ -34,6 +36,10 @@ class Account:
     def add_output(self, size: int) -> None:
         """The session holds more output."""
         self.output += size
+
+    def keep(self, change: int) -> None:
+        """So many bytes more of payloads are kept for answers; if negative, fewer."""
+        self.kept_bytes += change
 
     def note_written(self, written: int, buffered: int, now: float) -> None:
         """``written`` is what was written since the last time, ``buffered`` what waits in the transport now."""

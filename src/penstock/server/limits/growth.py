@@ -68,7 +68,7 @@ GROWTH = (
         "its bytes",
         "a quarter of `memory_bytes` in all, `output_bytes` for one connection, but always one message; 4 kB are given "
         "in any case",
-        ("server/network/session:Session._parts", "server/limits/account:Account._unsent"),
+        ("server/network/outbox:Outbox._parts", "server/limits/account:Account._unsent"),
     ),
     Growth(
         "received data that is not on disk",
@@ -101,7 +101,7 @@ GROWTH = (
             "core/state:BrokerState.lock_ends",
             "core/state:BrokerState.departed",
             "core/state:BrokerState.effects",
-            "server/network/session:Session.outbox",
+            "server/network/outbox:Outbox.deliveries",
             "server/engine/engine:Engine._waiting",
             "server/engine/engine:Engine._released",
         ),

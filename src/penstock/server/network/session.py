@@ -37,10 +37,11 @@ from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
-from penstock.server.engine.backlog import NotInMemory, Reading
+from penstock.server.engine.backlog import NotInMemory
 from penstock.server.limits.account import Account
 from penstock.server.limits.memory import LARGE
 from penstock.server.network.access import Peer, Rights
+from penstock.server.network.outbox import Outbox
 from penstock.server.network.peers import origin_of_peer
 from penstock.wire.stream import StreamDecoder, WireError
 
@@ -49,13 +50,6 @@ if TYPE_CHECKING:
 
 FrameT = TypeVar("FrameT")
 
-#: Messages, and payload bytes, that are looked up and encoded at a time.
-PUMP_MESSAGES: Final = 512
-PUMP_BYTES: Final = 256 * 1024
-#: How often as much is done for one session in one turn.
-PUMPS: Final = 2
-#: Bytes up to which what is written together is joined first: one write is cheaper than many parts.
-JOINED_BYTES: Final = 256 * 1024
 #: Seconds without taking a byte after which a peer whose connection was ended is cut off.
 LINGER: Final = 5.0
 #: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
@@ -105,8 +99,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.ending_since = 0.0
         #: Frames that wait for their turn.
         self.inbox: deque[FrameT] = deque()
-        #: Messages that wait to be sent, by queue.
-        self.outbox: deque[tuple[Queue, deque[Out]]] = deque()
+        #: What the peer is to be sent, and its transport does not have yet.
+        self.outbox = Outbox()
         #: When the publish at the head of the inbox was first refused; 0 = it was not.
         self.stalled_since = 0.0
         #: When the message that is coming in began; 0 = none is.
@@ -120,20 +114,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.origin = ""
         #: What we hold for the peer.
         self.account = Account()
-        #: What is read for deliveries, or answers.
-        self._pending_read: Reading | None = None
-        #: Deliveries wait because memory is short, or for the journal.
-        self._starved = False
         #: Bytes that were read, and are frames in the inbox now.
         self._inbox_bytes = 0
         #: Reads that are not decoded yet, and their bytes.
         self._unread: deque[bytes] = deque()
         self._unread_bytes = 0
         self._denied: set[tuple[Right, str]] = set()
-        self._parts: list[bytes | memoryview] = []
-        self._waiting_bytes = 0
-        #: Payloads that answers had to read before their turn.
-        self._kept_bytes = 0
         self._peer_is_slow = False
         self._reading = True
         self._finished = False
@@ -368,8 +354,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             return
         self.closing = True
         self._drop_input()
-        self.outbox.clear()
-        if (reading := self.take_reading()) is not None:
+        self.outbox.drop_deliveries()
+        if (reading := self.outbox.take_reading()) is not None:
             self.runtime.cold_reads.drop(reading)
         self.runtime.cold_reads.forget(self)
         self.runtime.memory.forget(self)
@@ -448,7 +434,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         account, buffered = self.account, self.transport.get_write_buffer_size()
         if buffered or account.buffered:
             account.note_written(written, buffered, self.runtime.loop.time())
-        held = self._waiting_bytes + self._kept_bytes + account.unsent_bytes
+        held = self.outbox.waiting_bytes + account.kept_bytes + account.unsent_bytes
         if held != account.output:
             self.runtime.memory.note(self, account.input, held)
 
@@ -526,8 +512,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if self.closing:
             return
         self._drop_input()
-        self.outbox.clear()
-        self._starved = False
+        self.outbox.drop_deliveries()
         self.runtime.stalled.discard(self)
         if not self.ending:
             self.ending = True
@@ -560,8 +545,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.closing = True
         self._drop_input()
         self.outbox.clear()
-        self._parts.clear()
-        self._waiting_bytes = self._kept_bytes = 0
+        self.account.keep(-self.account.kept_bytes)
         self.decoder.close()
         self.transport.abort()
         self.runtime.memory.forget(self)
@@ -580,39 +564,30 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def deliver(self, delivery: DeliveryEffect) -> None:
         """Messages for the peer. They leave as it is ready to take them."""
         if not self.ending:
-            self.outbox.append((delivery.queue, deque(delivery.messages)))
+            self.outbox.add_deliveries(delivery)
             self.runtime.dirty(self)
 
     @property
     def room(self) -> int:
         """How many more bytes may wait for the peer to take them."""
-        left = self.runtime.output_share - self._waiting_bytes
+        left = self.runtime.output_share - self.outbox.waiting_bytes
         return 0 if self._peer_is_slow or left < 0 else left
 
     def write(self, data: bytes) -> None:
         """Bytes for the peer, at the end of this turn."""
         if not self.closing:
-            self._prepared(data)
-            self.runtime.dirty(self)
+            self.outbox.append(data)
+            runtime = self.runtime
+            runtime.prepared(self, len(data))
+            runtime.dirty(self)
 
     def write_parts(self, parts: Sequence[bytes | memoryview]) -> None:
         """The same in parts. What is large takes nothing of the small ones' share of the turn: see ``Memory.grant``."""
         if not self.closing:
             size, runtime = sum(map(len, parts)), self.runtime
-            self._parts += parts
-            self._waiting_bytes += size
-            if size <= LARGE:
-                runtime.output_left -= size
-            runtime.memory.prepared(self, size)
+            self.outbox.extend(parts, size)
+            runtime.prepared(self, size, large=size > LARGE)
             runtime.dirty(self)
-
-    def _prepared(self, data: bytes) -> None:
-        size = len(data)
-        self._parts.append(data)
-        self._waiting_bytes += size
-        runtime = self.runtime
-        runtime.output_left -= size
-        runtime.memory.prepared(self, size)
 
     @property
     def peer_is_slow(self) -> bool:
@@ -627,7 +602,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     @property
     def starved(self) -> bool:
         """Whether something could be sent, if there were memory to prepare it."""
-        return self._starved
+        return self.outbox.starved
 
     def flush(self) -> None:
         """Send what has gathered, deliveries included, as far as the peer takes it."""
@@ -639,99 +614,20 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.broken(error)
 
     def _flush(self) -> None:
-        self._starved = False
-        if self.outbox:
-            self._fill()
-        runtime = self.runtime
+        outbox, runtime = self.outbox, self.runtime
+        outbox.fill(self)
         if runtime.lease is not None and not runtime.lease_holds(runtime.lease):  # reading payloads may take long
             return
-        if self._parts:
-            if len(self._parts) == 1:
-                self.transport.write(self._parts[0])
-            elif self._waiting_bytes > JOINED_BYTES:
-                self.transport.writelines(self._parts)
-            else:
-                self.transport.write(b"".join(self._parts))
-            self._parts.clear()
+        written = outbox.write_to(self.transport)
+        if written:
             self.acknowledges_late = self.socket is not None
             self.unanswered = False
-        written, self._waiting_bytes = self._waiting_bytes, 0
         self.note_output(written)
         if runtime.memory.awaited and not self.starved:
             runtime.memory.withdraw(self)
         if self._peer_is_slow:
             return
-        if self.outbox and not self._starved:
-            self.runtime.dirty(self)
+        if outbox.deliveries and not outbox.starved:
+            runtime.dirty(self)
         if self.inbox and not self.stalled_since:
             self.work()
-
-    def _fill(self) -> None:
-        """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
-        messages, size_left = PUMPS * PUMP_MESSAGES, PUMPS * PUMP_BYTES
-        while messages > 0 and size_left > 0 and self.outbox and not self._starved and (room := self.room):
-            reading = self._pending_read
-            if reading is None:
-                size = self.outbox[0][1][0].item.size
-                granted = self.runtime.memory.grant(self, size, min(PUMP_BYTES, room))
-            else:
-                granted = reading.reserved if reading.done else 0
-            if not granted:
-                self._starved = True
-                return
-            before = self._waiting_bytes
-            messages -= self._pump(granted)
-            size_left -= self._waiting_bytes - before
-
-    def _pump(self, most: int) -> int:
-        """Look up and encode the next few messages of the outbox: so many bytes, or one message. Returns how many."""
-        queue, waiting = self.outbox[0]
-        outs: list[Out] = []
-        size = 0
-        count = 0
-        for out in waiting:
-            added = out.item.size
-            if outs and (size + added > most or len(outs) >= PUMP_MESSAGES):
-                break
-            count += 1
-            if not out.ended:  # it may have been taken back meanwhile
-                outs.append(out)
-                size += added
-        if count == len(waiting):
-            self.outbox.popleft()
-        else:
-            for _ in range(count):
-                waiting.popleft()
-        read = self.take_reading()
-        if outs:
-            self._hand_over(queue, outs)
-        if read is not None:
-            self.runtime.cold_reads.drop(read)
-        return count
-
-    def take_reading(self) -> Reading | None:
-        """What was read for deliveries or answers: whoever takes it drops it."""
-        reading, self._pending_read = self._pending_read, None
-        return reading
-
-    def _hand_over(self, queue: Queue, outs: list[Out]) -> None:
-        """Look up and encode messages, up to the first that is not in memory: that and the rest are read."""
-        while outs:
-            try:
-                readable, payloads = self.runtime.damaged.read(queue, outs)
-                data = self.encode_deliveries(queue, readable, payloads) if readable else b""
-            except NotInMemory as unread:
-                positions = [out.item.position for out in outs]
-                ready = self.runtime.engine.leading(positions, unread.places)
-                rest, outs = outs[ready:], outs[:ready]
-                self.outbox.appendleft((queue, deque(rest)))
-                if not self._starved:
-                    self._starved = True
-                    size = sum([out.item.size for out in rest])
-                    self._pending_read = self.runtime.cold_reads.begin(self, unread, positions[ready:], size)
-                continue
-            for out in readable:
-                out.shown = True
-            if readable:
-                self._prepared(data)
-            return

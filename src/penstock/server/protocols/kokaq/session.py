@@ -22,7 +22,8 @@ from penstock.core.queue import Out, Queue
 from penstock.core.structures.lane import Item
 from penstock.endpoint.rights import Right
 from penstock.server.engine.backlog import NotInMemory
-from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
+from penstock.server.network.outbox import PUMP_BYTES
+from penstock.server.network.session import EFFORT, Session
 from penstock.server.protocols.kokaq.answers import METADATA, Answers, MessageAnswer
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.runtime import Runtime
@@ -171,7 +172,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         tags = waiting[0].tags if waiting else Tags.DRAWN
         granted = 0
         while room > 0 and waiting and waiting[0].after <= committed:
-            first, reading = waiting[0], self._pending_read
+            first, reading = waiting[0], self.outbox.reading
             if reading is None and granted < first.size:
                 granted = self._grant(responses, tags, first.size)
             if not (granted if reading is None else reading.done):
@@ -227,15 +228,16 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self._drop_reading()
         words = waiting.words
         if isinstance(words, MessageAnswer):
-            self._pending_read = self.runtime.cold_reads.begin(self, unread, words.positions, waiting.size, whole=True)
+            reading = self.runtime.cold_reads.begin(self, unread, words.positions, waiting.size, whole=True)
+            self.outbox.await_reading(reading)
 
     def _drop_reading(self) -> None:
-        if (reading := self.take_reading()) is not None:
+        if (reading := self.outbox.take_reading()) is not None:
             self.runtime.cold_reads.drop(reading)
 
     def _put_into_words(self, waiting: PendingAnswer) -> Sequence[AnyResponse]:
         if isinstance(waiting.words, MessageAnswer):
-            self._kept_bytes -= waiting.words.kept_bytes
+            self.account.keep(-waiting.words.kept_bytes)
         return waiting.words()
 
     def keep(self, before: int) -> None:
@@ -245,11 +247,11 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             if not isinstance(words, MessageAnswer) or words.position >= before or words.kept_bytes:
                 continue
             if not self.runtime.memory.grant(self, waiting.size, waiting.size):
-                self.close("memory is short: answers that nobody takes are given up", bytes=self._kept_bytes)
+                self.close("memory is short: answers that nobody takes are given up", bytes=self.account.kept_bytes)
                 self.abort()
                 return
             words.keep()
-            self._kept_bytes += words.kept_bytes
+            self.account.keep(words.kept_bytes)
             self.note_output()
 
     # Answers

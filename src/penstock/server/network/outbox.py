@@ -1,0 +1,158 @@
+"""What a session sends: deliveries as positions until the peer is ready to take them, and bytes until the turn ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.core.queue import Out, Queue
+from penstock.core.state import DeliveryEffect
+from penstock.server.engine.backlog import NotInMemory, Reading
+
+if TYPE_CHECKING:
+    from penstock.server.network.session import Session
+
+    AnySession = Session[Any]
+
+#: Messages, and payload bytes, that are looked up and encoded at a time.
+PUMP_MESSAGES: Final = 512
+PUMP_BYTES: Final = 256 * 1024
+#: How often as much is done for one session in one turn.
+PUMPS: Final = 2
+#: Bytes up to which what is written together is joined first: one write is cheaper than many parts.
+JOINED_BYTES: Final = 256 * 1024
+
+
+class Outbox:
+    """The output of one session that its transport does not have yet."""
+
+    def __init__(self) -> None:
+        #: Messages that wait to be encoded, by queue.
+        self.deliveries: deque[tuple[Queue, deque[Out]]] = deque()
+        #: Encoded output, and its bytes.
+        self._parts: list[bytes | memoryview] = []
+        self.waiting_bytes = 0
+        #: What is read for deliveries, or answers.
+        self.reading: Reading | None = None
+        #: Deliveries wait because memory is short, or for the journal.
+        self.starved = False
+
+    def add_deliveries(self, delivery: DeliveryEffect) -> None:
+        """Messages for the peer, to be encoded when it is ready to take them."""
+        self.deliveries.append((delivery.queue, deque(delivery.messages)))
+
+    def drop_deliveries(self) -> None:
+        """Send no more messages; encoded ones still leave."""
+        self.deliveries.clear()
+        self.starved = False
+
+    def clear(self) -> None:
+        """Send nothing more."""
+        self.deliveries.clear()
+        self._parts.clear()
+        self.waiting_bytes = 0
+
+    def append(self, data: bytes) -> None:
+        """Bytes for the end of the turn."""
+        self._parts.append(data)
+        self.waiting_bytes += len(data)
+
+    def extend(self, parts: Sequence[bytes | memoryview], size: int) -> None:
+        """The same in parts, of ``size`` bytes together."""
+        self._parts += parts
+        self.waiting_bytes += size
+
+    def write_to(self, transport: asyncio.Transport) -> int:
+        """Write everything in one piece. Returns how many bytes that were."""
+        parts, size = self._parts, self.waiting_bytes
+        if parts:
+            if len(parts) == 1:
+                transport.write(parts[0])
+            elif size > JOINED_BYTES:
+                transport.writelines(parts)
+            else:
+                transport.write(b"".join(parts))
+            parts.clear()
+        self.waiting_bytes = 0
+        return size
+
+    def await_reading(self, reading: Reading | None) -> None:
+        """Answers go on when this was read; None: when they may ask again."""
+        self.reading = reading
+
+    def fill(self, session: AnySession) -> None:
+        """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
+        self.starved = False
+        if not self.deliveries:
+            return
+        memory = session.runtime.memory
+        messages, size_left = PUMPS * PUMP_MESSAGES, PUMPS * PUMP_BYTES
+        while messages > 0 and size_left > 0 and self.deliveries and not self.starved and (room := session.room):
+            reading = self.reading
+            if reading is None:
+                size = self.deliveries[0][1][0].item.size
+                granted = memory.grant(session, size, min(PUMP_BYTES, room))
+            else:
+                granted = reading.reserved if reading.done else 0
+            if not granted:
+                self.starved = True
+                return
+            before = self.waiting_bytes
+            messages -= self._pump(session, granted)
+            size_left -= self.waiting_bytes - before
+
+    def _pump(self, session: AnySession, most: int) -> int:
+        """Look up and encode the next few messages of the outbox: so many bytes, or one message. Returns how many."""
+        queue, waiting = self.deliveries[0]
+        outs: list[Out] = []
+        size = 0
+        count = 0
+        for out in waiting:
+            added = out.item.size
+            if outs and (size + added > most or len(outs) >= PUMP_MESSAGES):
+                break
+            count += 1
+            if not out.ended:  # it may have been taken back meanwhile
+                outs.append(out)
+                size += added
+        if count == len(waiting):
+            self.deliveries.popleft()
+        else:
+            for _ in range(count):
+                waiting.popleft()
+        read = self.take_reading()
+        if outs:
+            self._hand_over(session, queue, outs)
+        if read is not None:
+            session.runtime.cold_reads.drop(read)
+        return count
+
+    def take_reading(self) -> Reading | None:
+        """What was read for deliveries or answers: whoever takes it drops it."""
+        reading, self.reading = self.reading, None
+        return reading
+
+    def _hand_over(self, session: AnySession, queue: Queue, outs: list[Out]) -> None:
+        """Look up and encode messages, up to the first that is not in memory: that and the rest are read."""
+        while outs:
+            try:
+                readable, payloads = session.runtime.damaged.read(queue, outs)
+                data = session.encode_deliveries(queue, readable, payloads) if readable else b""
+            except NotInMemory as unread:
+                positions = [out.item.position for out in outs]
+                ready = session.runtime.engine.leading(positions, unread.places)
+                rest, outs = outs[ready:], outs[:ready]
+                self.deliveries.appendleft((queue, deque(rest)))
+                if not self.starved:
+                    self.starved = True
+                    size = sum([out.item.size for out in rest])
+                    self.reading = session.runtime.cold_reads.begin(session, unread, positions[ready:], size)
+                continue
+            for out in readable:
+                out.shown = True
+            if readable:
+                self.append(data)
+                session.runtime.prepared(session, len(data))
+            return
