@@ -66,6 +66,7 @@ MODULES = (
     "penstock.server.network.pollers",
     "penstock.server.network.session",
     "penstock.server.protocols.kokaq.answers",
+    "penstock.server.protocols.kokaq.pending",
     "penstock.server.protocols.kokaq.session",
     "penstock.server.protocols.phpmq.session",
     "penstock.server.protocols.sspq.session",

@@ -386,8 +386,12 @@ class Runtime:
     def prepared(self, session: AnySession, size: int, *, large: bool = False) -> None:
         """A session has prepared output. What is large has its own share of the turn: see ``Memory.grant``."""
         if not large:
-            self.output_left -= size
+            self.spend_output(size)
         self.memory.prepared(session, size)
+
+    def spend_output(self, size: int) -> None:
+        """Count output, or work on it, against what may be prepared in this turn."""
+        self.output_left -= size
 
     def _begin_output(self) -> None:
         self.output_left = self.memory.large_left = TURN_BYTES

@@ -61,7 +61,10 @@ GROWTH = (
         "about 1 kB each, without the payload, which stays in the journal",
         "`pipelined_requests`; with many connections fewer, so that all together stay below half of `memory_bytes`, "
         "but never less than 10",
-        ("server/protocols/kokaq/session:KokaqSession._waiting", "server/protocols/kokaq/session:KokaqSession._search"),
+        (
+            "server/protocols/kokaq/pending:PendingAnswers._waiting",
+            "server/protocols/kokaq/session:KokaqSession._search",
+        ),
     ),
     Growth(
         "prepared output that was not read",

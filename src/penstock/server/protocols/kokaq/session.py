@@ -1,8 +1,4 @@
-"""Kokaq sessions. docs/protocols/kokaq.md has the rules.
-
-Answers leave in the order of their requests. An answer that must wait for a commit makes the later ones wait with it;
-each is put into words when its turn comes, so what it tells of a message is read from the journal only then.
-"""
+"""Kokaq sessions. docs/protocols/kokaq.md has the rules."""
 
 from __future__ import annotations
 
@@ -21,11 +17,10 @@ from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.core.structures.lane import Item
 from penstock.endpoint.rights import Right
-from penstock.server.engine.backlog import NotInMemory
-from penstock.server.network.outbox import PUMP_BYTES
 from penstock.server.network.session import EFFORT, Session
-from penstock.server.protocols.kokaq.answers import METADATA, Answers, MessageAnswer
+from penstock.server.protocols.kokaq.answers import METADATA, Answers
 from penstock.server.protocols.kokaq.listener import KokaqListener
+from penstock.server.protocols.kokaq.pending import AnyResponse, PendingAnswers
 from penstock.server.runtime import Runtime
 from penstock.wire import kokaq
 from penstock.wire.kokaq import (
@@ -41,8 +36,6 @@ from penstock.wire.kokaq import (
     Tags,
 )
 
-AnyResponse = kokaq.KokaqResponse | kokaq.Responses
-
 NO_METADATA: Final = Metadata()
 #: The namespace of a queue that is named without one.
 DEFAULT_NAMESPACE: Final = "default"
@@ -54,9 +47,6 @@ CLIENTS: Final = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "H
 RUN: Final = 500
 RUN_EFFORT: Final = 5
 GIVE_BYTES: Final = 64 * 1024
-#: About how many bytes an answer without a message has, and how many can be encoded while one is put into words.
-SMALL_ANSWER: Final = 40
-ANSWER_WORK: Final = 200
 #: What a refused push is answered with. A full disk or memory is our trouble, all else the sender's.
 REFUSALS: Final = {
     PublishRefusal.EXISTS: Reason.EXISTS,
@@ -65,23 +55,6 @@ REFUSALS: Final = {
     PublishRefusal.DRAINING: Reason.INFRA,
     PublishRefusal.STOPPED: Reason.INFRA,
 }
-
-
-class PendingAnswer:
-    """An answer, to one or more requests, that may be given once the log is durable up to ``after``."""
-
-    __slots__ = ("after", "requests", "size", "tags", "words")
-
-    def __init__(
-        self, after: int, requests: int, size: int, words: Callable[[], Sequence[AnyResponse]], tags: Tags
-    ) -> None:
-        self.after = after
-        self.requests = requests
-        #: About how many bytes it has.
-        self.size = size
-        self.words = words
-        #: Those that the peer had used on its components by the time of its request.
-        self.tags = tags
 
 
 @mypyc_attr(native_class=False)
@@ -105,9 +78,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         super().__init__(runtime, self._wire)
         self.create_queues = listener.create_queues
         self.answers = Answers(runtime)
-        self._waiting: deque[PendingAnswer] = deque()
-        self._requests = 0
-        self._answers_starved = False
+        self._pending = PendingAnswers()
         self._client = -1
         #: How the peer's first payload component was tagged; None until one came.
         self._tags: Tags | None = None
@@ -118,7 +89,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def may_work(self) -> bool:
         """See Session. A peer that does not wait for its answers, or does not read them, has to."""
         runtime = self.runtime
-        return not runtime.congested and self._requests < runtime.requests_share and self.room > 0
+        return not runtime.congested and self._pending.requests < runtime.requests_share and self.room > 0
 
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
@@ -153,7 +124,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     @property
     def answers_due(self) -> bool:
         """See Session."""
-        return bool(self._waiting)
+        return self._pending.due
 
     def after_loss(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
         """See Session. Whoever can't be answered has sent one-way requests: nothing is taken out for him."""
@@ -162,97 +133,17 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         return replace(frame, two_way=False)
 
     def release(self, committed: int) -> None:
-        """Give the answers that waited for the log to get this far, as far as the peer takes them."""
-        waiting = self._waiting
-        self._answers_starved = False
-        if waiting and waiting[0].after > committed:  # as every second time where peers wait for each commit
-            return
-        responses: list[AnyResponse] = []
-        room = min(self.room, self.runtime.output_left)
-        tags = waiting[0].tags if waiting else Tags.DRAWN
-        granted = 0
-        while room > 0 and waiting and waiting[0].after <= committed:
-            first, reading = waiting[0], self.outbox.reading
-            if reading is None and granted < first.size:
-                granted = self._grant(responses, tags, first.size)
-            if not (granted if reading is None else reading.done):
-                break
-            try:
-                worded = self._put_into_words(first)
-            except NotInMemory as unread:
-                self._read(first, unread)
-                break
-            waiting.popleft()
-            self._requests -= first.requests
-            if reading is None:
-                granted -= first.size
-            else:
-                self._drop_reading()
-            room -= first.size
-            self.runtime.output_left -= ANSWER_WORK
-            if first.tags is not tags:  # at most once: they are learned from the first payload component
-                self._write(responses, tags)
-                responses, tags = [], first.tags
-            if first.size > kokaq.WIRE_MAX_PAYLOAD:
-                self._write(responses, tags)
-                responses = []
-                self.write_parts(kokaq.response_parts(worded, self._wire.variant, tags))
-            else:
-                responses += worded
-        self._write(responses, tags)
-        if not waiting:
-            self.runtime.awaiting.pop(self, None)
-        elif room <= 0 and not self._peer_is_slow:
-            self.runtime.touched()
+        """See Session."""
+        self._pending.release(self, self._wire.variant, committed)
 
-    def _write(self, responses: list[AnyResponse], tags: Tags) -> None:
-        if responses:
-            self.write(kokaq.encode_responses(responses, self._wire.variant, tags))
+    def keep(self, before: int) -> None:
+        """See Session."""
+        self._pending.keep(self, before)
 
     @property
     def starved(self) -> bool:
         """See Session."""
-        return self._answers_starved or super().starved
-
-    def _grant(self, responses: list[AnyResponse], tags: Tags, size: int) -> int:
-        """Memory for the next answers, and one of this size at least. What was prepared is written first: it counts."""
-        if responses:
-            self._write(responses, tags)
-            responses.clear()
-        granted = self.runtime.memory.grant(self, size, PUMP_BYTES)
-        self._answers_starved = not granted
-        return granted
-
-    def _read(self, waiting: PendingAnswer, unread: NotInMemory) -> None:
-        """Read the messages of an answer. All of it is needed: it is put into words at once."""
-        self._drop_reading()
-        words = waiting.words
-        if isinstance(words, MessageAnswer):
-            reading = self.runtime.cold_reads.begin(self, unread, words.positions, waiting.size, whole=True)
-            self.outbox.await_reading(reading)
-
-    def _drop_reading(self) -> None:
-        if (reading := self.outbox.take_reading()) is not None:
-            self.runtime.cold_reads.drop(reading)
-
-    def _put_into_words(self, waiting: PendingAnswer) -> Sequence[AnyResponse]:
-        if isinstance(waiting.words, MessageAnswer):
-            self.account.keep(-waiting.words.kept_bytes)
-        return waiting.words()
-
-    def keep(self, before: int) -> None:
-        """See Session."""
-        for waiting in self._waiting:
-            words = waiting.words
-            if not isinstance(words, MessageAnswer) or words.position >= before or words.kept_bytes:
-                continue
-            if not self.runtime.memory.grant(self, waiting.size, waiting.size):
-                self.close("memory is short: answers that nobody takes are given up", bytes=self.account.kept_bytes)
-                self.abort()
-                return
-            words.keep()
-            self.account.keep(words.kept_bytes)
-            self.note_output()
+        return self._pending.starved or super().starved
 
     # Answers
 
@@ -262,9 +153,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._await(words, after)
 
     def _await(self, words: Callable[[], Sequence[AnyResponse]], after: int, requests: int = 1) -> None:
-        size = words.size if isinstance(words, MessageAnswer) else SMALL_ANSWER * requests
-        self._waiting.append(PendingAnswer(after, requests, size, words, self._tags or Tags.DRAWN))
-        self._requests += requests
+        self._pending.add(words, after, requests, self._tags or Tags.DRAWN)
         self.runtime.awaiting[self] = None
 
     def _fail(self, request: Request, reason: Reason) -> None:
@@ -337,7 +226,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         first, broker = requests.first, self.runtime.broker
         queue = self._queue(first, "consume")
         self.runtime.pollers.note(self.connection, queue, self.active_at)
-        wanted = min(len(requests.opaques), RUN, max(1, self.runtime.requests_share - self._requests))
+        wanted = min(len(requests.opaques), RUN, max(1, self.runtime.requests_share - self._pending.requests))
         locking = first.opcode == Opcode.ACQUIRE_PEEK_LOCK
         most = min(wanted, self._locks_left()) if locking else wanted
         allowed = self.runtime.cold_reads.sound_heads(self, queue, now, most)
