@@ -236,6 +236,19 @@ class Runtime:
     def _has_more(self) -> bool:
         return bool(self._dirty or self.unworked) or self.memory.can_go_on
 
+    def bytes_arrived(self) -> float:
+        """Note that a session reads. Returns the time on the loop's clock."""
+        self.received_at = now = self.loop.time()
+        return now
+
+    def stall(self, session: AnySession) -> None:
+        """A publish of the session was refused: try it again in the next round."""
+        self.stalled.add(session)
+
+    def unstall(self, session: AnySession) -> None:
+        """The session has no refused publish any more."""
+        self.stalled.discard(session)
+
     def work_later(self, session: AnySession) -> None:
         """The session has input to work on once others have had their turn. However often it is said, that is once."""
         self.unworked[session] = None

@@ -188,7 +188,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if self.acknowledges_late and not self.unanswered:
             self.unanswered = True
             runtime.unanswered.append(self)
-        self.active_at = runtime.received_at = runtime.loop.time()
+        self.active_at = runtime.bytes_arrived()
         if runtime.work_left <= 0 or runtime.unworked:
             self._unread.append(data)
             self._unread_bytes += len(data)
@@ -301,7 +301,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 break
             if self.stalled_since:
                 self.stalled_since = 0.0
-                self.runtime.stalled.discard(self)
+                self.runtime.unstall(self)
             if self.inbox:  # closing the session has cleared it
                 self.inbox.popleft()
         if not self.inbox:
@@ -323,7 +323,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """What is at the head of the inbox can't be done now: try it again in a while. Returns what ``handle`` does."""
         if not self.stalled_since:
             self.stalled_since = self.runtime.loop.time()
-            self.runtime.stalled.add(self)
+            self.runtime.stall(self)
         return False
 
     def _finish_input(self, most: int) -> None:
@@ -513,7 +513,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             return
         self._drop_input()
         self.outbox.drop_deliveries()
-        self.runtime.stalled.discard(self)
+        self.runtime.unstall(self)
         if not self.ending:
             self.ending = True
             self.ending_since = self.runtime.loop.time()
