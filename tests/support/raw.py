@@ -196,8 +196,13 @@ class Kokaq(Peer):
         return answer.number(DEPTH)
 
     def wait_for_depth(self, queue: str, depth: int) -> None:
-        """Until so many messages are ready."""
-        wait_for(lambda: self.depth(queue) == depth, f"{queue} has no depth of {depth}")
+        """Wait until ``depth`` messages are ready. The queue may not exist yet."""
+
+        def has_depth() -> bool:
+            answer = self.ask(GET, queue)
+            return answer.outcome == SUCCESS_OK and answer.number(DEPTH) == depth
+
+        wait_for(has_depth, f"{queue} has no depth of {depth}")
 
     def pop_all(self, queue: str) -> list[bytes]:
         """Take every ready message."""
