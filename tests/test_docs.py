@@ -17,7 +17,8 @@ from penstock.spark.pipelines.insight.tables import TABLES as INSIGHT
 from support.brokers import BrokerProcess
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")]
+ROOMS = sorted(ROOT.glob("src/penstock/**/README.md"))
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md"), *ROOMS]
 #: A page talks to a broker at its default addresses. Here it is a broker of the test's own, on other ports.
 DEFAULTS = {"127.0.0.1:9100": "phpmq", "127.0.0.1:8888": "sspq", "127.0.0.1:9420": "kokaq", "127.0.0.1:8815": "flight"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -132,11 +133,16 @@ def section(title: str) -> str:
     return ARCHITECTURE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_the_files_that_the_architecture_names_are_there() -> None:
+@pytest.mark.parametrize("page", [ROOT / "ARCHITECTURE.md", *ROOMS], ids=name)
+def test_the_files_that_the_map_names_are_there(page: Path) -> None:
     files = [f"/{path.relative_to(ROOT)}" for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.*")]
-    named = set(re.findall(r"`([\w/]+\.(?:py|js|html|css|md))`", ARCHITECTURE))
+    named = set(re.findall(r"`([\w/]+\.(?:py|js|html|css|md))`", page.read_text(encoding="utf-8")))
     assert named
     assert sorted(name for name in named if not any(path.endswith(f"/{name}") for path in files)) == []
+
+
+def test_the_map_is_short() -> None:
+    assert len(ARCHITECTURE) < 16_000
 
 
 @pytest.mark.parametrize("title", ["The path of a message", "The path of a Spark batch"])
@@ -147,7 +153,8 @@ def test_a_path_is_short_and_names_whole_files(title: str) -> None:
 
 
 def test_the_glossary_has_each_term_once_in_order() -> None:
-    terms = re.findall(r"^\| ([^|]+) \|", section("Glossary"), re.MULTILINE)[1:]
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^\| ([^|]+) \|", glossary, re.MULTILINE)[1:]
     assert len(terms) > 30
     assert terms == sorted(set(terms))
 
