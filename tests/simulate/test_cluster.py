@@ -142,11 +142,11 @@ MUTATIONS: list[tuple[Break, int]] = [
     (no_epoch, 19),
     (no_head, 54),
     (no_deadline, 40),
-    (deadline_from_the_answer, 219),
+    (deadline_from_the_answer, 238),
     (blind_confirmation, 11),
     (blind_repetition, 0),
     (no_durable_look, 32),
-    (forgets, 20),
+    (forgets, 235),
     (no_incarnation, 13),
 ]
 
