@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -71,9 +70,9 @@ class Pooler:
         raise AssertionError((self._folder / "log").read_text())
 
     def stop(self) -> None:
-        """End it."""
+        """Kill it: signals that ask may be ignored, as SIGQUIT is below a script that runs in the background."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGQUIT)
+            self._process.kill()
             self._process.wait(30)
 
     def configure(self, **settings: Any) -> None:

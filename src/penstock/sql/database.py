@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from typing import Any
 
 import duckdb
@@ -57,7 +57,9 @@ def database(memory_bytes: int) -> Iterator[duckdb.DuckDBPyConnection]:
         "temp_directory": "",
         "max_temp_directory_size": "0B",
     }
-    with duckdb.connect(":memory:", config=config) as connection:
+    with chdir("/"):  # duckdb_settings() would show the working directory
+        connection = duckdb.connect(":memory:", config=config)
+    with connection:
         for setting in _SETTINGS:
             connection.execute(setting)
         yield connection
