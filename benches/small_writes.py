@@ -53,7 +53,7 @@ class Client:
         self.socket.close()
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes."""
+        """Read exactly ``size`` bytes."""
         while len(self._read) < size:
             more = self.socket.recv(65536)
             assert more, "the broker has closed the connection"
@@ -62,7 +62,7 @@ class Client:
         return found
 
     def begin(self, rounds: int) -> None:
-        """Publish what so many rounds need, and take the first message."""
+        """Publish the messages that ``rounds`` rounds need, and take the first."""
         raise NotImplementedError
 
     def round(self) -> None:
@@ -161,7 +161,7 @@ def _kokaq(opcode: int, component: bytes, *, tag: int = 1, one_way: bool = False
     return b"\x04\x20\x01" + bytes((kind, 0, 0, 0, 1, opcode, 2, 0, tag)) + component
 
 
-#: A protocol's client, and the queue it uses unless told otherwise.
+#: Each protocol's client and its default queue.
 WORKERS: dict[str, tuple[type[Client], str]] = {
     "phpmq": (PhpmqWorker, "small-writes"),
     "kokaq": (KokaqWorker, "default/small-writes"),
@@ -170,7 +170,7 @@ WORKERS: dict[str, tuple[type[Client], str]] = {
 
 
 def rate(make: Callable[[], Client], rounds: int, seconds: float) -> float:
-    """Answers per second of one connection, which works for so many rounds or so long."""
+    """Rounds per second of one connection, until ``rounds`` are done or ``seconds`` have passed."""
     with closing(make()) as client:
         client.begin(rounds)
         started = perf_counter()
