@@ -227,7 +227,10 @@ WRONG = [
     ('[[kokaq]]\ndialect = "32"', "FILE, line 2: kokaq[0].dialect: there is no such option; there are: address, "),
     # TOML has more than one way to say a thing
     ('log.level = "x"', 'FILE, line 1: log.level: "x" is not accepted; it is one of "debug", "error", "info", '),
-    ('[http]\npublic_url = "mq.example.com"', "FILE, line 2: http.public_url: it is where browsers go, as in https://"),
+    (
+        '[http]\npublic_url = "mq.example.com"',
+        "FILE, line 2: http.public_url: expected the URL that browsers use, as in https://",
+    ),
     ('[http]\nproxy_from = ["10.0.0.1", "x"]', "FILE, line 2: http.proxy_from[1]: 'x' does not appear to be an IPv4"),
     ('flight = { address = "1" }', "FILE, line 1: flight.address: '1' is not an address"),
     ('data = """\nx = 1\n"""\r\nephemeral = 1', "FILE, line 4: ephemeral: 1 is not accepted; it is true or false"),

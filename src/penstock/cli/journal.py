@@ -292,7 +292,7 @@ def _ask(journal: Journal, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("there is nobody to ask: say --yes to repair")
+        raise click.UsageError("there is no terminal to confirm on: pass --yes to repair")
     if not click.confirm(f"Repair {journal.where}?", err=True):
         raise CommandError("nothing was changed", exit_code=REFUSED)
 

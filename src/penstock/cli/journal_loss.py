@@ -72,6 +72,6 @@ def _ask(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("there is nobody to ask: say --yes to accept the loss")
+        raise click.UsageError("there is no terminal to confirm on: pass --yes to accept the loss")
     if not click.confirm(question, err=True):
         raise CommandError("nothing was changed", exit_code=REFUSED)

@@ -72,7 +72,8 @@ class HttpListener(ListenOptions, frozen=True, kw_only=True):
         super().__post_init__()
         if self.public_url and not _is_web_address(self.public_url):
             raise OptionError(
-                "public_url", f"it is where browsers go, as in https://mq.example.com, not {self.public_url!r}"
+                "public_url",
+                f"expected the URL that browsers use, as in https://mq.example.com, not {self.public_url!r}",
             )
         check_networks("proxy_from", self.proxy_from)
 
