@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.limits.growth import GROWTH, NOT_BY_PEERS, PASSING, as_table
+from support.growth import GROWTH, NOT_BY_PEERS, PASSING, as_table
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/penstock"
@@ -66,7 +66,7 @@ def is_passing(place: str) -> bool:
 def test_everything_that_can_grow_is_listed() -> None:
     listed = {place for kept in GROWTH for place in kept.places} | NOT_BY_PEERS.keys()
     missing = {place for place in in_the_code() - listed if not is_passing(place)}
-    assert not missing, "who bounds these? They belong into server/limits/growth.py and docs/limits.md"
+    assert not missing, "who bounds these? add them to tests/support/growth.py and docs/limits.md"
 
 
 def test_nothing_is_listed_that_is_not_there_or_twice() -> None:
