@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from benches.flight import broker, write_journal
+from penstock.spark.lake.batches import Lake
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.decode import main as decode
 from penstock.spark.pipelines.insight.main import Insight, InsightOptions
-from penstock.spark.pipelines.lake.batches import Lake
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from penstock.spark.session import session

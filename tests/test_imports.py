@@ -60,6 +60,16 @@ INSIDE = {
     )
 }
 
+#: The arrows inside a package: what each sub-package may import of it. ``*``: the modules beside the sub-packages.
+INNER: dict[str, dict[str, set[str]]] = {
+    "spark": {
+        "*": {"lake", "archived"},
+        "lake": {"errors"},
+        "archived": {"*", "lake"},
+        "pipelines": {"*", "lake", "archived"},
+    },
+}
+
 #: Modules that are no package: the first one leads imports to what was compiled, and the command belongs to cli.
 ALONE = {"__init__": "compiled", "__main__": "cli"}
 
@@ -100,6 +110,23 @@ def violations(package: Path) -> list[str]:
     return found
 
 
+def inner_violations(package: Path) -> list[str]:
+    """Imports against ``INNER`` under this folder, one line each. Imports inside of functions count too."""
+    found = []
+    for outer, rows in INNER.items():
+        folder = package / outer
+        rooms = {path.name for path in folder.iterdir() if path.is_dir()}
+        for path in sorted(folder.rglob("*.py")):
+            place = path.relative_to(folder)
+            owner = place.parts[0] if len(place.parts) > 1 else "*"
+            for name in imported(path.read_text(), ".".join(("penstock", outer, *place.parts[:-1]))):
+                target = name.removeprefix(f"penstock.{outer}.").partition(".")[0]
+                parts = {target} if target in rooms else {target, "*"}
+                if name.startswith(f"penstock.{outer}.") and not parts & {owner, *rows[owner]}:
+                    found.append(f"{outer}/{place} imports {name}")
+    return found
+
+
 def not_in_the_table(package: Path) -> list[str]:
     """Folders and modules that the table does not have."""
     names = [path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"]
@@ -112,6 +139,10 @@ def test_every_folder_is_in_the_table() -> None:
 
 def test_no_package_imports_what_it_may_not() -> None:
     assert violations(PACKAGE) == []
+
+
+def test_no_sub_package_imports_what_it_may_not() -> None:
+    assert inner_violations(PACKAGE) == []
 
 
 def test_the_parts_of_protocols_are_in_the_packages_that_load_them() -> None:
@@ -202,6 +233,22 @@ class TestTheTestItself:
         assert violations(self.tree(tmp_path / "x", "journal/good.py", source)) == []
         outside = "from penstock.journal import open_journal\nfrom penstock.journal.contract import Log"
         assert violations(self.tree(tmp_path / "y", "server/good.py", outside)) == []
+
+    @pytest.mark.parametrize(
+        ("file", "source", "wrong"),
+        [
+            ("options.py", "def f():\n    from penstock.spark.pipelines.run import drive", True),
+            ("lake/store.py", "from penstock.spark.options import parse", True),
+            ("lake/store.py", "from penstock.spark.errors import StoreFailed", False),
+            ("lake/store.py", "from penstock.spark.lake.files import write", False),
+            ("archived/part.py", "from ..pipelines import run", True),
+            ("pipelines/run.py", "from penstock.spark.options import parse", False),
+        ],
+    )
+    def test_arrows_inside_a_package(self, file: str, source: str, wrong: bool, tmp_path: Path) -> None:
+        for room in INNER["spark"].keys() - {"*"}:
+            self.tree(tmp_path, f"spark/{room}/__init__.py", "")
+        assert bool(inner_violations(self.tree(tmp_path, f"spark/{file}", source))) == wrong
 
     def test_core_has_no_files(self, tmp_path: Path) -> None:
         tree = self.tree(tmp_path, "core/bad.py", "import os.path")

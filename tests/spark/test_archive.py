@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.spark.lake import iceberg
+from penstock.spark.lake.batches import LakeError
+from penstock.spark.lake.store import Store
+from penstock.spark.lake.tables import KINDS, data_files
 from penstock.spark.pipelines.archive import main as archive_main
-from penstock.spark.pipelines.lake import iceberg
-from penstock.spark.pipelines.lake.batches import LakeError
-from penstock.spark.pipelines.lake.store import Store
-from penstock.spark.pipelines.lake.tables import KINDS, data_files
 from support.archives import STEPS, ArchiveRun, messages
 from support.tables import by_pandas, frame_by_spark
 

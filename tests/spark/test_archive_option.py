@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock.flight.calls import Read
+from penstock.spark.lake.tables import KINDS
 from penstock.spark.pipelines.archive import main as archive_main
-from penstock.spark.pipelines.lake.tables import KINDS
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from support.queries import batches, once, written

@@ -18,9 +18,9 @@ from penstock.spark.archived.history import ArchivedHistory
 from penstock.spark.archived.part import ArchivedPart
 from penstock.spark.archived.rows import ArchiveRows
 from penstock.spark.errors import DataLoss, Replaced, SourceError, StoreFailed
+from penstock.spark.lake.files import short
+from penstock.spark.lake.tables import TableFile
 from penstock.spark.options import SourceSettings
-from penstock.spark.pipelines.lake.files import short
-from penstock.spark.pipelines.lake.tables import TableFile
 
 IDENTITY = "a" * 16
 SCHEMA = pa.schema([MESSAGES.field(name) for name in ("position", "payload")])

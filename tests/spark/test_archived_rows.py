@@ -16,8 +16,8 @@ from penstock.spark.archived.files import Archive
 from penstock.spark.archived.history import check, gap, missing
 from penstock.spark.archived.rows import ArchiveRows
 from penstock.spark.errors import BadOption, Replaced
-from penstock.spark.pipelines.lake.store import Store
-from penstock.spark.pipelines.lake.tables import TableFile
+from penstock.spark.lake.store import Store
+from penstock.spark.lake.tables import TableFile
 
 ALL = Pick()
 WHOLE = (1, 10_001)

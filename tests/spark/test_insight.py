@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.spark.lake.batches import Lake, LakeError
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight import sums, tables
 from penstock.spark.pipelines.insight.messages import MessageStore
 from penstock.spark.pipelines.insight.minutes import InsightState
-from penstock.spark.pipelines.lake.batches import Lake, LakeError
 from support.history import Plain, random_events
 from support.insight import KEYS, Rows, check
 

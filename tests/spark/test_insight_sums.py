@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.spark.lake.batches import LakeError
 from penstock.spark.pipelines.insight import messages, minutes, partials, sums, tables
 from penstock.spark.pipelines.insight.messages import Changes, MessageStore, Places, Purge
 from penstock.spark.pipelines.insight.minutes import (
@@ -20,7 +21,6 @@ from penstock.spark.pipelines.insight.minutes import (
     duration,
     percentile,
 )
-from penstock.spark.pipelines.lake.batches import LakeError
 from support.history import Plain, random_events
 from support.insight import KEYS, Rows, check
 

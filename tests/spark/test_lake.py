@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.pipelines.lake import batches as lake
-from penstock.spark.pipelines.lake.batches import Lake, LakeError
+from penstock.spark.lake import batches as lake
+from penstock.spark.lake.batches import Lake, LakeError
 
 
 class Killed(BaseException):

@@ -16,13 +16,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from penstock.spark.archived.files import Archive
 from penstock.spark.archived.listing import list_archive
 from penstock.spark.errors import BadOption
+from penstock.spark.lake.batches import Decided, Lake, LakeError
+from penstock.spark.lake.coverage import covered
+from penstock.spark.lake.tables import KINDS
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive import main as archive_main
-from penstock.spark.pipelines.archive.coverage import covered
 from penstock.spark.pipelines.archive.main import Archive as Pipeline
 from penstock.spark.pipelines.archive.main import ArchiveOptions
-from penstock.spark.pipelines.lake.batches import Decided, Lake, LakeError
-from penstock.spark.pipelines.lake.tables import KINDS
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource
 from support.archives import NOON, ArchiveRun, messages

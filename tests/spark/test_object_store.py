@@ -15,13 +15,13 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from penstock.spark.errors import StoreFailed
+from penstock.spark.lake import files
+from penstock.spark.lake import store as store_module
+from penstock.spark.lake.batches import Decided, LakeError
+from penstock.spark.lake.store import S3Options, Store, s3_options
+from penstock.spark.lake.tables import KINDS, Table, catalogue_options, data_files, open_table
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive.main import ArchiveOptions
-from penstock.spark.pipelines.lake import files
-from penstock.spark.pipelines.lake import store as store_module
-from penstock.spark.pipelines.lake.batches import Decided, LakeError
-from penstock.spark.pipelines.lake.store import S3Options, Store, s3_options
-from penstock.spark.pipelines.lake.tables import KINDS, Table, catalogue_options, data_files, open_table
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from spark.test_archive_option import KEEPING, archive, fill, forget, history, rows_in_journal

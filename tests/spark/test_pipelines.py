@@ -22,6 +22,9 @@ from deltalake import DeltaTable
 from penstock.client import connect
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow
+from penstock.spark.lake.batches import Lake, LakeError
+from penstock.spark.lake.store import Store
+from penstock.spark.lake.tables import data_files
 from penstock.spark.pipelines import windows
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive.payloads import Decoding, pack
@@ -29,9 +32,6 @@ from penstock.spark.pipelines.decode import main as decode
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight import sums
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
-from penstock.spark.pipelines.lake.batches import Lake, LakeError
-from penstock.spark.pipelines.lake.store import Store
-from penstock.spark.pipelines.lake.tables import data_files
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, PipelineFailed, PipelineProgress, RunControl, take_lag
 from penstock.wire import kokaq, phpmq, sspq

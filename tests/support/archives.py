@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.journal.views.arrow import MESSAGES
+from penstock.spark.lake import files
+from penstock.spark.lake.batches import Lake
+from penstock.spark.lake.tables import open_table
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive.main import Archive, ArchiveOptions
-from penstock.spark.pipelines.lake import files
-from penstock.spark.pipelines.lake.batches import Lake
-from penstock.spark.pipelines.lake.tables import open_table
 from penstock.spark.schemas import spark_schema
 from support.tables import positions
 

@@ -8,6 +8,8 @@
     consume     Spark as a consumer of queues
     sink        writes; ``chunks`` cuts rows so that repetitions are recognised
     endpoint    the Flight client, with retries and clear errors; ``executor`` uses it on executors
+    lake        tables in a folder or an object store, in several formats
+    pipelines   ready-made pipelines, which write and read those tables
     session     a Spark session with sensible defaults; ``java`` finds a Java for it
 
 User's page: docs/spark.md. Nothing is imported here, so that ``penstock.spark.session`` can be used before Spark is set

@@ -21,7 +21,7 @@ from penstock.spark.options import SourceSettings
 
 if TYPE_CHECKING:
     from penstock.spark.archived.history import ArchivedHistory
-    from penstock.spark.pipelines.lake.tables import TableFile
+    from penstock.spark.lake.tables import TableFile
 
 
 #: Approximate bytes of a task at most, like Spark's own limit for files.

@@ -24,7 +24,7 @@ from penstock.spark.local import NotLocal, read_locally
 from penstock.spark.options import SourceSettings
 
 if TYPE_CHECKING:
-    from penstock.spark.pipelines.lake.tables import TableFile
+    from penstock.spark.lake.tables import TableFile
 
 #: Rows and bytes of a batch at most. Each task of Spark holds a few batches.
 MOST_ROWS = 16_384

@@ -34,7 +34,7 @@ from penstock.spark.progress import NO_LAG
 from penstock.spark.reader import StreamReaderBase
 
 if TYPE_CHECKING:
-    from penstock.spark.pipelines.lake.tables import TableFile
+    from penstock.spark.lake.tables import TableFile
 
 #: Seconds for which the known end of the journal counts as current.
 FRESH = 0.04

@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 from penstock.client import ClientError, connect
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow
+from penstock.spark.lake.tables import KINDS
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
-from penstock.spark.pipelines.lake.tables import KINDS
 from penstock.spark.pipelines.replay import Replay, State, chunk_rows
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from spark.fire.story import Counted, kill_group

@@ -26,7 +26,7 @@ REPORT_POLICY = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-in
 
 
 class _Ledger(msgspec.Struct):
-    """What is read of a ledger; see ``spark/pipelines/lake/batches.py``."""
+    """What is read of a ledger; see ``spark/lake/batches.py``."""
 
     batch: int
     done: bool

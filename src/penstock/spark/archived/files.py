@@ -9,8 +9,8 @@ import msgspec
 from penstock.flight.calls import Pick
 from penstock.patterns import beginning, fits, fits_queue, has_wildcards
 from penstock.spark.errors import SourceError
-from penstock.spark.pipelines.lake.files import CUT, KEPT, short
-from penstock.spark.pipelines.lake.tables import TableFile
+from penstock.spark.lake.files import CUT, KEPT, short
+from penstock.spark.lake.tables import TableFile
 
 #: The columns that name a queue.
 NAMES = ("namespace", "queue")

@@ -17,8 +17,8 @@ from penstock.spark.archived.listing import list_archive, store_of
 from penstock.spark.archived.rows import ArchiveRows
 from penstock.spark.endpoint import log
 from penstock.spark.errors import ADVICE, BadOption, DataLoss, Replaced
+from penstock.spark.lake.tables import TableFile
 from penstock.spark.options import SourceSettings
-from penstock.spark.pipelines.lake.tables import TableFile
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from penstock.spark.archived.listing import list_archive, store_of
 from penstock.spark.archived.rows import ArchiveRows
 from penstock.spark.endpoint import log
 from penstock.spark.errors import DataLoss, Replaced, StoreFailed
+from penstock.spark.lake.tables import TableFile
 from penstock.spark.options import SourceSettings
-from penstock.spark.pipelines.lake.tables import TableFile
 
 #: Seconds between attempts at a store that fails.
 PAUSE = 1.0

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from penstock.flight.calls import Pick
 from penstock.spark.archived.files import NAMES, full_name, wanted
-from penstock.spark.pipelines.lake.store import Store
-from penstock.spark.pipelines.lake.tables import TableFile
+from penstock.spark.lake.store import Store
+from penstock.spark.lake.tables import TableFile
 from penstock.spark.values import microseconds
 
 #: Bytes to read before rows are sorted and handed over.

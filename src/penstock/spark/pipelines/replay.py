@@ -26,12 +26,12 @@ from pyspark.sql import functions as F
 from penstock.flight.calls import EndWriter, Write
 from penstock.spark.chunks import ROWS, chunks
 from penstock.spark.endpoint import FlightEndpoint
+from penstock.spark.lake.batches import Lake, LakeError, write_whole
+from penstock.spark.lake.files import CUT
+from penstock.spark.lake.parquet import first_position
+from penstock.spark.lake.tables import QUARANTINE
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive.main import ArchiveOptions, catalogue_of, lake_of
-from penstock.spark.pipelines.lake.batches import Lake, LakeError, write_whole
-from penstock.spark.pipelines.lake.files import CUT
-from penstock.spark.pipelines.lake.parquet import first_position
-from penstock.spark.pipelines.lake.tables import QUARANTINE
 from penstock.spark.pipelines.run import (
     LOOK_EVERY,
     SPARK_ERRORS,

@@ -26,9 +26,9 @@ from penstock.spark.archived.rows import ArchiveRows
 from penstock.spark.batch import BatchReader
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.executor import ReadPart, fetch
+from penstock.spark.lake.store import Store
+from penstock.spark.lake.tables import CatalogueOptions, TableFile, data_files
 from penstock.spark.options import SourceSettings
-from penstock.spark.pipelines.lake.store import Store
-from penstock.spark.pipelines.lake.tables import CatalogueOptions, TableFile, data_files
 
 #: Approximate uncompressed bytes of a window.
 WINDOW_BYTES = 16 * 2**20

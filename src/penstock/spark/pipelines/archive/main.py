@@ -16,14 +16,12 @@ from msgspec import Struct, structs
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.journal.views.arrow import MESSAGES
-from penstock.spark.pipelines.archive.coverage import covered, write_coverage
-from penstock.spark.pipelines.archive.payloads import INFER, Decoding, pack, unpack
-from penstock.spark.pipelines.archive.rows import columns, ddl_type, divider, find_schema
-from penstock.spark.pipelines.lake import files
-from penstock.spark.pipelines.lake.batches import Decided, Lake, LakeError
-from penstock.spark.pipelines.lake.files import UNCOMMITTED
-from penstock.spark.pipelines.lake.store import Store, reason_of, s3_options
-from penstock.spark.pipelines.lake.tables import (
+from penstock.spark.lake import files
+from penstock.spark.lake.batches import Decided, Lake, LakeError
+from penstock.spark.lake.coverage import covered, write_coverage
+from penstock.spark.lake.files import UNCOMMITTED
+from penstock.spark.lake.store import Store, reason_of, s3_options
+from penstock.spark.lake.tables import (
     QUARANTINE,
     CatalogueOptions,
     Table,
@@ -31,6 +29,8 @@ from penstock.spark.pipelines.lake.tables import (
     kind_of,
     open_table,
 )
+from penstock.spark.pipelines.archive.payloads import INFER, Decoding, pack, unpack
+from penstock.spark.pipelines.archive.rows import columns, ddl_type, divider, find_schema
 from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, drive, start_of
 
 #: The format of a new table by default.

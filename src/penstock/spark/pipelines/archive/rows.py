@@ -13,9 +13,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arro
 from pyspark.sql.types import StructField, StructType
 
 from penstock.journal.views.arrow import MESSAGES
+from penstock.spark.lake.files import Divide
 from penstock.spark.pipelines.archive.inference import merge
 from penstock.spark.pipelines.archive.payloads import Decoding, decode, grown, inferred, pack, unpack
-from penstock.spark.pipelines.lake.files import Divide
 from penstock.spark.pipelines.run import lines_of
 
 #: The table's columns; those that name folders of the lake come last.

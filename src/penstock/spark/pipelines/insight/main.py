@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.spark.lake.batches import Decided, Lake, LakeError, remove, write_whole
 from penstock.spark.pipelines.insight import sums, tables
 from penstock.spark.pipelines.insight.messages import MessageStore, read_changes, write_changes
 from penstock.spark.pipelines.insight.minutes import MINUTE, InsightState
 from penstock.spark.pipelines.insight.report import ReportTables, render
-from penstock.spark.pipelines.lake.batches import Decided, Lake, LakeError, remove, write_whole
 from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, drive, start_of
 
 #: Files of a batch in its folder of the state: the open minutes, and what it changed of what is known of messages.

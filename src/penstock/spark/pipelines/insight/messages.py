@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.spark.lake.batches import LakeError
 from penstock.spark.pipelines.insight.minutes import QueueKey
-from penstock.spark.pipelines.lake.batches import LakeError
 
 Array = npt.NDArray[Any]
 

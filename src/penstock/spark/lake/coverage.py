@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.spark.pipelines.lake.batches import HIDDEN, LakeError, write_whole
-from penstock.spark.pipelines.lake.store import Store
+from penstock.spark.lake.batches import HIDDEN, LakeError, write_whole
+from penstock.spark.lake.store import Store
 
 
 class Coverage(msgspec.Struct, frozen=True):

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.spark.pipelines.lake.batches import Decided, LakeError, sync
-from penstock.spark.pipelines.lake.files import DataFile, Layout
-from penstock.spark.pipelines.lake.rewriting import rewrite
-from penstock.spark.pipelines.lake.store import Store, reason_of
-from penstock.spark.pipelines.lake.tables import (
+from penstock.spark.lake.batches import Decided, LakeError, sync
+from penstock.spark.lake.files import DataFile, Layout
+from penstock.spark.lake.rewriting import rewrite
+from penstock.spark.lake.store import Store, reason_of
+from penstock.spark.lake.tables import (
     CATALOGUE,
     KEEP_HOURS,
     MARK,

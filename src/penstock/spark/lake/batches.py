@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from penstock.spark.pipelines.lake.store import Store
+    from penstock.spark.lake.store import Store
 
 HIDDEN = "_penstock"
 

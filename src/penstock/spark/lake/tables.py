@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from msgspec import Struct
 
-from penstock.spark.pipelines.lake.batches import Decided, LakeError
-from penstock.spark.pipelines.lake.files import UNCOMMITTED, DataFile, Layout
-from penstock.spark.pipelines.lake.store import Store, from_file, reason_of
+from penstock.spark.lake.batches import Decided, LakeError
+from penstock.spark.lake.files import UNCOMMITTED, DataFile, Layout
+from penstock.spark.lake.store import Store, from_file, reason_of
 
 KINDS = ("delta", "iceberg", "parquet")
 QUARANTINE = "quarantine"
@@ -189,14 +189,14 @@ def open_table(
 ) -> Table:
     """The table with this name and format, which may not exist yet. ``only_read``: for readers."""
     if kind == "delta":
-        from penstock.spark.pipelines.lake.delta import DeltaFormat  # noqa: PLC0415 - its library is an extra
+        from penstock.spark.lake.delta import DeltaFormat  # noqa: PLC0415 - its library is an extra
 
         return DeltaFormat(store, name)
     if kind == "iceberg":
-        from penstock.spark.pipelines.lake.iceberg import IcebergFormat  # noqa: PLC0415 - its library is an extra
+        from penstock.spark.lake.iceberg import IcebergFormat  # noqa: PLC0415 - its library is an extra
 
         return IcebergFormat(store, name, catalogue or CatalogueOptions(), only_read=only_read)
-    from penstock.spark.pipelines.lake.parquet import ParquetFormat  # noqa: PLC0415 - as the others
+    from penstock.spark.lake.parquet import ParquetFormat  # noqa: PLC0415 - as the others
 
     return ParquetFormat(store, name)
 

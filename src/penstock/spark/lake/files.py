@@ -23,7 +23,7 @@ from msgspec import Struct
 from pyspark.sql import DataFrame
 
 from penstock.spark.errors import StoreFailed
-from penstock.spark.pipelines.lake.store import Store, reason_of
+from penstock.spark.lake.store import Store, reason_of
 
 #: Bytes of rows that are held before they become a row group; for all files of a task together.
 HELD_BYTES = 32 * 2**20

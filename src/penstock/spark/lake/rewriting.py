@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from penstock.spark.errors import StoreFailed
-from penstock.spark.pipelines.lake.store import Store, reason_of
+from penstock.spark.lake.store import Store, reason_of
 
 #: Rows of a file in memory at a time.
 ROWS = 65_536

@@ -16,10 +16,10 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 
-from penstock.spark.pipelines.lake.batches import Decided, sync
-from penstock.spark.pipelines.lake.files import DataFile, Layout
-from penstock.spark.pipelines.lake.store import Store
-from penstock.spark.pipelines.lake.tables import (
+from penstock.spark.lake.batches import Decided, sync
+from penstock.spark.lake.files import DataFile, Layout
+from penstock.spark.lake.store import Store
+from penstock.spark.lake.tables import (
     KEEP_HOURS,
     MARK,
     TARGET_BYTES,

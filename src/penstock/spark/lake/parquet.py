@@ -13,9 +13,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from penstock.spark.pipelines.lake.batches import Decided, LakeError
-from penstock.spark.pipelines.lake.files import NO_NAME, DataFile, Layout
-from penstock.spark.pipelines.lake.tables import Table, TableFile
+from penstock.spark.lake.batches import Decided, LakeError
+from penstock.spark.lake.files import NO_NAME, DataFile, Layout
+from penstock.spark.lake.tables import Table, TableFile
 
 DIVIDED_BY = ("namespace", "queue", "date", "hour")
 #: Query, batch, number, first and last position, rows.

@@ -1,1 +1,0 @@
-"""Tables that are read while they are written: each batch gets there once."""
