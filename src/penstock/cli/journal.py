@@ -14,7 +14,7 @@ from penstock.cli.errors import FAILED, OK, REFUSED, CommandError
 from penstock.cli.event_dump import events, for_json, for_people, position_of, positions
 from penstock.cli.journal_argument import journal_argument
 from penstock.cli.journal_loss import accept_loss
-from penstock.cli.journal_transfer import copy, init, upgrade
+from penstock.cli.journal_transfer import copy, init
 from penstock.cli.output import amount, json_option, moment, print_json, say
 from penstock.journal import Follower, Journal
 from penstock.journal.contract import ExtentInfo, Repair, Verdict
@@ -297,5 +297,5 @@ def _ask(journal: Journal, *, yes: bool) -> None:
         raise CommandError("nothing was changed", exit_code=REFUSED)
 
 
-for _other in (init, upgrade, copy, accept_loss):
+for _other in (init, copy, accept_loss):
     command.add_command(_other)

@@ -1,4 +1,4 @@
-"""``penstock journal init``, ``upgrade`` and ``copy``: where a journal is kept, and moving it elsewhere."""
+"""``penstock journal init`` and ``copy``: where a journal is kept, and moving it elsewhere."""
 
 from __future__ import annotations
 
@@ -40,28 +40,6 @@ def init(journal: Journal, as_json: bool) -> None:
         print_json({"journal": journal.where, "made": made})
         return
     say(f"{journal.where} has a new journal." if made else f"{journal.where} has a journal: nothing was changed.")
-
-
-@click.command(
-    epilog=f"""\b
-Examples:
-  penstock journal upgrade postgresql://mq@db.example.com/penstock
-
-{EXIT_CODES}"""
-)
-@click.argument("journal", metavar="JOURNAL", type=JournalType())
-@json_option
-def upgrade(journal: Journal, as_json: bool) -> None:
-    """Make the tables that an older Penstock has left those of this one. All brokers on it must be stopped.
-
-    All is done, or nothing. A journal in a folder needs no upgrade: what is older is read as it is.
-    """
-    before, after = journal.tools().upgrade()
-    if as_json:
-        print_json({"journal": journal.where, "before": before, "after": after})
-        return
-    done = f"was upgraded from version {before} to {after}" if before != after else f"is of version {after} already"
-    say(f"{journal.where} {done}.")
 
 
 @click.command(

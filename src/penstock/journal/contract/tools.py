@@ -106,14 +106,11 @@ class AcceptedLoss(NamedTuple):
 class JournalTools(Protocol):
     """For operators.
 
-    All but ``create``, ``upgrade``, ``accept_loss`` and ``repair`` work while a broker runs, and change nothing.
+    All but ``create``, ``accept_loss`` and ``repair`` work while a broker runs, and change nothing.
     """
 
     def create(self) -> bool:
         """Make a new, empty one. False: there is one. A broker that starts does it as well. Raises JournalRefused."""
-
-    def upgrade(self) -> tuple[int, int]:
-        """Make one that an older Penstock has left this one's; the versions before and after. Raises JournalRefused."""
 
     def accept_loss(self) -> AcceptedLoss:
         """Go on from an earlier state: brokers that know what came after it accept that it is lost.

@@ -19,7 +19,6 @@ from penstock.journal.files.log import FileLog
 from penstock.journal.files.recovery import refuse
 from penstock.journal.files.transfer import FolderSource, FolderTarget, folder_source, folder_target
 from penstock.journal.files.values import FileValues
-from penstock.journal.format.block import VERSION
 from penstock.journal.format.segment import is_segment
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
@@ -128,11 +127,6 @@ class FileTools:
             return False
         FileLog(RealDisk(self._folder)).close()
         return True
-
-    def upgrade(self) -> tuple[int, int]:
-        """See JournalTools. What is older is read as it is, and what is written is of this version."""
-        self.check()
-        return VERSION, VERSION
 
     def check(self) -> None:
         """See JournalTools."""

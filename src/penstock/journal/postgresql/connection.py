@@ -41,7 +41,7 @@ from penstock.journal.postgresql.failures import Backoff, Meaning, meaning_of, t
 from penstock.journal.postgresql.incarnations import ENDED, accepting, incarnation_of
 from penstock.journal.postgresql.interruption import Interruption
 from penstock.journal.postgresql.prepared import PreparedStatement
-from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, UPGRADES, VERSION, partition
+from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, VERSION, partition
 from penstock.journal.postgresql.settings import Found, SessionSettings
 
 if TYPE_CHECKING:
@@ -295,9 +295,9 @@ class PostgresDatabase:
                 f"{self.where} has no journal: penstock journal init '{self.where}' makes one, and so does a broker"
             )
         if found != VERSION:
-            newer = "use a newer Penstock" if found > VERSION else f"penstock journal upgrade '{self.where}'"
             raise DatabaseRefused(
-                f"{self.where} has version {found} of the tables, this Penstock has version {VERSION}: {newer}"
+                f"{self.where} has version {found} of the tables: this Penstock uses version {VERSION}. Use the"
+                " Penstock that made them, or an empty schema (?schema=NAME)"
             )
         self._is_known = True
 
@@ -321,33 +321,6 @@ class PostgresDatabase:
         if missing:
             raise DatabaseRefused(f"{self.where} misses tables of its journal: {', '.join(missing)}. Restore a backup")
         return int(found[0][0])
-
-    def upgrade(self) -> tuple[int, int]:
-        """Make older tables those of this version, all or nothing. Returns the versions before and after.
-
-        Raises DatabaseRefused where there are none, others' or a newer Penstock's, or a broker runs on them.
-        """
-        with self._transaction():
-            self._rows("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"penstock {self._schema}",))
-            found = self.version()
-            if found is None:
-                raise DatabaseRefused(f"{self.where} has no journal: penstock journal init '{self.where}'")
-            if found > VERSION:
-                raise DatabaseRefused(
-                    f"{self.where} has version {found} of the tables, this Penstock has version {VERSION}: use a newer"
-                    " Penstock"
-                )
-            if found < min(UPGRADES):
-                raise DatabaseRefused(
-                    f"{self.where} has version {found} of the tables, which this Penstock does not know"
-                )
-            if found < VERSION and self._rows(_LEASED):
-                raise DatabaseRefused(f"{self.where} is in use by a broker: stop all brokers on it first")
-            for number in range(found, VERSION):
-                for statement in UPGRADES[number]:
-                    self._change(statement)
-            self._change("update {schema}.version set number = %s", (VERSION,))
-        return found, VERSION
 
     def _make_new(self) -> None:
         identity = int.from_bytes(os.urandom(8), "little", signed=True)
@@ -590,7 +563,6 @@ class _Locked(ConnectionLost):
 
 _TABLES = """select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')"""
-_LEASED = "select from {schema}.shard where lease_until > clock_timestamp()"
 _OWNER = "select pg_get_userbyid(relowner), pg_has_role(relowner, 'usage') from pg_class where oid = to_regclass(%s)"
 
 

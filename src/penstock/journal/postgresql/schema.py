@@ -12,7 +12,7 @@ Numbers of 64 bits without a sign are kept as those with one: the database has n
 
 from __future__ import annotations
 
-#: What this Penstock makes and uses. Older ones are upgraded by ``penstock journal upgrade``, newer ones refused.
+#: The version of the tables. Any other is refused.
 VERSION = 2
 PRODUCT = "penstock"
 #: The name of the schema where the URL names none.
@@ -82,17 +82,6 @@ FILL = (
     "insert into {schema}.version values (%s, %s)",
     "insert into {schema}.shard (identity, created) values (%s, %s)",
 )
-#: What makes tables of a version those of the next one. Version 1, the first there was, had no sums of the extent that
-#: grows: who asked for them counted all of its blocks.
-UPGRADES: dict[int, tuple[str, ...]] = {
-    1: (
-        """alter table {schema}.shard add column size bigint not null default 0,
-            add column blocks bigint not null default 0, add column last_at bigint not null default 0""",
-        """update {schema}.shard s set (size, blocks, last_at) = (
-            select coalesce(sum(b.size), 0), count(*), coalesce(max(b.at), 0) from {schema}.blocks b
-            where b.extent = s.extent)""",
-    )
-}
 TABLES = ("version", "shard", "extents", "blocks", "checkpoints", "named_values")
 
 

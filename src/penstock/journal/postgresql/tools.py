@@ -41,10 +41,6 @@ class PostgresTools:
         """See JournalTools."""
         return self._with(_create)
 
-    def upgrade(self) -> tuple[int, int]:
-        """See JournalTools."""
-        return self._with(PostgresDatabase.upgrade)
-
     def accept_loss(self) -> AcceptedLoss:
         """See JournalTools."""
         return self._with(_accept_loss)
