@@ -18,11 +18,13 @@ from penstock.journal.contract import FIRST_POSITION, Durability, OwnerOptions
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files.disk import Part, RealDisk
 from penstock.journal.files.folder import Folder, store_folder
+from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment_reader import KEPT_BYTES
 from penstock.journal.files.segment_writer import AHEAD, SMALL
 from penstock.journal.files.tail import TailReader
 from penstock.journal.format.block import VERSION
+from penstock.journal.format.checksum import crc32
 from penstock.journal.format.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
 from support.batches import NOW, published
 from support.simdisk import SimDisk, SimFile
@@ -192,27 +194,41 @@ def test_an_older_epoch_is_fenced_off_after_a_restart() -> None:
 # What is refused
 
 
-def test_a_newer_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [VERSION - 1, VERSION + 1])
+def test_a_folder_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     disk = SimDisk()
-    monkeypatch.setattr("penstock.journal.files.folder.VERSION", VERSION + 1)
+    monkeypatch.setattr("penstock.journal.files.folder.VERSION", number)
     FileLog(disk).close()
     monkeypatch.undo()
-    with pytest.raises(JournalRefused, match=f"format version {VERSION + 1}, this Penstock reads up to {VERSION}"):
+    with pytest.raises(JournalRefused, match=f"written in format {number}: this Penstock reads format {VERSION}. Use"):
         FileLog(disk)
 
 
-def test_a_newer_segment_is_refused() -> None:
+@pytest.mark.parametrize("number", [VERSION - 1, VERSION + 1])
+def test_a_segment_of_another_format_is_refused(number: int) -> None:
     disk = SimDisk()
     log = FileLog(disk)
     add(log, b"a")
     log.close()
     name = next(name for name in disk.names() if name.endswith(".seg"))
-    newer = SegmentHeader.decode(disk.open(name).read(HEADER_SIZE, 0))
-    assert newer is not None
-    disk.open(name).write([newer._replace(version=VERSION + 1).encode()], 0)
-    told = f"format version {VERSION + 1}, this Penstock reads up to {VERSION}: use a newer Penstock"
-    with pytest.raises(JournalRefused, match=told):
+    raw = disk.open(name).read(HEADER_SIZE - 4, 0)
+    raw = raw[:4] + number.to_bytes(2, "little") + raw[6:]
+    disk.open(name).write([raw + crc32(raw).to_bytes(4, "little")], 0)
+    with pytest.raises(JournalRefused, match=f"written in format {number}: this Penstock reads format {VERSION}. Use"):
         FileLog(disk)
+
+
+@pytest.mark.parametrize("number", [VERSION - 1, VERSION + 1])
+def test_a_tail_of_another_format_is_refused(tmp_path: Path, number: int) -> None:
+    FileLog(RealDisk(tmp_path)).close()
+    raw = (tmp_path / "tail").read_bytes()[:-4]
+    raw = raw[:4] + number.to_bytes(2, "little") + raw[6:]
+    (tmp_path / "tail").write_bytes(raw + crc32(raw).to_bytes(4, "little"))
+    refused = f"written in format {number}: this Penstock reads format {VERSION}. Use"
+    with pytest.raises(JournalRefused, match=refused):
+        JournalReader(tmp_path)
+    with pytest.raises(JournalRefused, match=refused):
+        FileLog(RealDisk(tmp_path))
 
 
 def test_a_segment_of_another_journal_is_refused() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from journals.make import NOW
-from journals.make import main as make
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.segment_reader import walk
 from penstock.journal.format.block import BlockError, parse_header
@@ -18,22 +15,16 @@ from penstock.journal.repair.plan import plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import survey
 from support.journals import open_folder
+from support.sample_journal import NOW, make_journal
 
 LATER = NOW + 3_600_000_000
-EARLIER = Path(__file__).parents[1] / "journals" / "repaired-2"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A journal of two segments, the second of which was begun after the first."""
-    make(str(tmp_path / "data"))
+    make_journal(str(tmp_path / "data"))
     return tmp_path / "data"
-
-
-@pytest.fixture
-def earlier(tmp_path: Path) -> Path:
-    """A copy of one that was repaired when checksums were made to fit."""
-    return Path(shutil.copytree(EARLIER, tmp_path / "data"))
 
 
 def flip(file: Path, at: int) -> None:
@@ -138,24 +129,6 @@ def test_another_segment_in_the_place_of_the_next_is_noticed_behind_a_repaired_o
     second.write_bytes(header._replace(chain=header.chain ^ 1).encode() + raw[HEADER_SIZE:])
     problems = survey(RealDisk(str(folder))).problems
     assert "it is not the segment that 0000000000000010.seg was begun after" in [each.text for each in problems]
-
-
-def test_one_that_was_repaired_with_fitting_checksums_is_sound(earlier: Path) -> None:
-    found = survey(RealDisk(str(earlier)))
-    assert (found.problems, found.notes) == ([], [])
-    flags = [footer_of(file).flags for file in sorted(earlier.glob("*.seg"))]
-    assert [flag & (BRIDGE | RECHAINED) for flag in flags] == [BRIDGE, 0, BRIDGE, 0]
-    assert positions(earlier)[:10] == [12, 13, 14, 15, 16, 17, 18, 21, 22, 23]
-
-
-def test_one_that_was_repaired_with_fitting_checksums_is_repaired_again(earlier: Path) -> None:
-    first = min(earlier.glob("*.seg"))
-    kept = {file: file.read_bytes() for file in earlier.glob("*.seg") if file != first}
-    flip(first, HEADER_SIZE + 85)
-    assert repair(earlier) == [(12, 13)]
-    assert footer_of(first).flags & RECHAINED
-    assert {file: file.read_bytes() for file in kept} == kept
-    assert positions(earlier)[:10] == [12, 13, 14, 15, 16, 17, 18, 21, 22, 23]
 
 
 def test_a_block_is_chained_to_another(folder: Path) -> None:

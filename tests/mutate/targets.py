@@ -34,7 +34,7 @@ _FILES = (
 )  # fmt: skip
 _REPAIR = ("journal/test_repaired.py", "journal/test_verified.py")
 _DAMAGED = (
-    "journal/test_faults.py", "journal/test_full_disk.py", "journal/test_old_versions.py",
+    "journal/test_faults.py", "journal/test_full_disk.py", "journal/test_published_properties.py",
     "cli/test_journal_commands.py",
 )  # fmt: skip
 #: One test of them is hundreds of runs.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.disk import Disk, FileLock, Held, write_all
-from penstock.journal.format.block import VERSION
+from penstock.journal.format.block import VERSION, other_format
 from penstock.journal.format.checksum import crc32
 
 NAME = "penstock.json"
@@ -20,8 +20,8 @@ LOCK = "lock"
 _TEMPORARY = "penstock.json.new"
 
 
-class Newer(ValueError):
-    """It was written by a newer Penstock."""
+class OtherFormat(ValueError):
+    """The journal has a format that this Penstock does not read."""
 
 
 class Folder(NamedTuple):
@@ -53,11 +53,11 @@ class Folder(NamedTuple):
         values = json.loads(raw)
         if not isinstance(values, dict) or values.pop("checksum", None) != _checksum(values):
             raise ValueError("its checksum is wrong")
-        if values["format"] > VERSION:
-            raise Newer(f"it has format version {values['format']}, this Penstock reads up to {VERSION}")
+        if values["format"] != VERSION:
+            raise OtherFormat(other_format(values["format"]))
         given_up = tuple((low, high) for low, high in values.get("given_up", ()))
         identity, resumes = int(values["identity"], 16), values.get("resumes", 0)
-        return cls(identity, values["created"], values["epoch"], values.get("start", 0), given_up, resumes)
+        return cls(identity, values["created"], values["epoch"], values["start"], given_up, resumes)
 
 
 def _checksum(values: dict[str, object]) -> str:
@@ -82,10 +82,11 @@ def load_folder(disk: Disk) -> Folder | None:
     file = disk.open(NAME)
     try:
         return Folder.decode(file.read(file.size(), 0))
+    except OtherFormat as error:
+        raise JournalRefused(f"{disk.where}/{NAME} can not be used: {error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise JournalRefused(
-            f"{disk.where}/{NAME} can not be used: {error}. If it is damaged: penstock journal repair {disk.where};"
-            f" if it is newer: use a newer Penstock"
+            f"{disk.where}/{NAME} is damaged: {error}. Repair it: penstock journal repair {disk.where}"
         ) from None
     finally:
         file.close()

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused, is_full
 from penstock.journal.files.disk import Disk, File, ReadableDisk, RealDisk, SharedDisk, write_all
-from penstock.journal.format.block import VERSION
+from penstock.journal.format.block import VERSION, other_format
 from penstock.journal.format.checksum import crc32
 
 NAME: Final = "tail"
@@ -56,11 +56,13 @@ class StoredTail(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> StoredTail | None:
-        """The record, or None where there isn't a sound one."""
+        """The record, or None where there isn't a sound one. Raises JournalRefused for another format."""
         if len(raw) != SIZE or raw[:4] != MAGIC or crc32(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
             return None
         _, version, durability, *rest, _ = _LAYOUT.unpack(raw)
-        return cls(Durability(durability), *rest) if version <= VERSION else None
+        if version != VERSION:
+            raise JournalRefused(f"the file {NAME} can not be read: {other_format(version)}")
+        return cls(Durability(durability), *rest)
 
 
 def _encode(

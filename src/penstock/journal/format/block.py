@@ -49,7 +49,7 @@ if sys.byteorder != "little":  # columns are written as they lie in memory, and 
     raise ImportError("penstock.journal needs a little-endian machine")
 
 MAGIC = b"PNBK"
-#: The format that is written. Older ones are read, newer ones refused.
+#: The format of all files of a journal. Files of any other format are refused.
 VERSION = 2
 #: Spark and Arrow address the bytes of a column with 32 bits; this stays far below, and bounds what a reader holds.
 MAX_BLOCK = 64 * 1024 * 1024
@@ -83,6 +83,11 @@ class BlockError(Exception):
         super().__init__(f"bad block at byte {offset}: {reason}")
         self.offset = offset
         self.reason = reason
+
+
+def other_format(version: int) -> str:
+    """Why a file of another format is refused."""
+    return f"it was written in format {version}: this Penstock reads format {VERSION}. Use a Penstock that reads it"
 
 
 class Batch(Protocol):
@@ -157,18 +162,16 @@ def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> BlockHeader:
     header = BlockHeader._make(HEADER.unpack_from(data, start))
     if header.magic != MAGIC:
         raise BlockError(offset, "no block starts here (wrong magic)")
-    if header.version > VERSION:
-        raise BlockError(
-            offset, f"it has format version {header.version}, this Penstock reads up to {VERSION}: use a newer Penstock"
-        )
+    if header.version != VERSION:
+        raise BlockError(offset, other_format(header.version))
     if crc32(memoryview(data)[start : start + SIGNED_SIZE]) != header.crc:
         raise BlockError(offset, "the header's checksum is wrong")
     if not HEADER_SIZE <= header.length <= MAX_BLOCK or header.length % 8:
         raise BlockError(offset, f"a length of {header.length} bytes is impossible")
-    if not header.version or header.flags & ~SYNCED or header.messages > header.events or not header.events:
+    if header.flags & ~SYNCED or header.messages > header.events or not header.events:
         raise BlockError(offset, "the header contradicts itself")
     if header.present & ~_KNOWN or header.constant & ~(header.present & ~_BINARY):
-        raise BlockError(offset, "the header has columns that this format version does not know")
+        raise BlockError(offset, "the header has columns that this format does not have")
     return header
 
 

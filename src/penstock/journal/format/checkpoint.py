@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.journal.contract import Checkpoint, Columns
-from penstock.journal.format.block import VERSION
+from penstock.journal.format.block import VERSION, other_format
 from penstock.journal.format.checksum import crc32
 
 MAGIC = b"PNCK"
@@ -87,8 +87,8 @@ def decode_checkpoint(read: Read, size: int, identity: int, position: int) -> Ch
     magic, version, flags, owner, at, length, meta_size, directory_size, _, _, crc, _ = _HEADER.unpack(header)
     if magic != MAGIC or (owner, at) != (identity, position):
         raise BadCheckpoint("it belongs to another journal or position")
-    if version > VERSION:
-        raise BadCheckpoint(f"it has format version {version}, this Penstock reads up to {VERSION}")
+    if version != VERSION:
+        raise BadCheckpoint(other_format(version))
     if length != size:
         raise BadCheckpoint(f"it has {size} bytes where {length} were written")
     if _checksum(read, size) != crc:

@@ -40,7 +40,7 @@ from typing import Final, NamedTuple
 
 from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused
-from penstock.journal.format.block import VERSION, BlockHeader
+from penstock.journal.format.block import VERSION, BlockHeader, other_format
 from penstock.journal.format.checksum import crc32
 
 HEADER: Final = Struct("<4sHHQQQqII12xI")
@@ -88,7 +88,7 @@ def _sound(raw: bytes, magic: bytes) -> bool:
 
 
 class SegmentHeader(NamedTuple):
-    """See the drawing above. An older one keeps its version: its first block is chained to the bytes as they are."""
+    """See the drawing above."""
 
     durability: Durability
     identity: int
@@ -97,12 +97,11 @@ class SegmentHeader(NamedTuple):
     created: int
     chain: int
     epoch: int
-    version: int = VERSION
 
     def encode(self) -> bytes:
         """The 64 bytes. Their last four are what the first block is chained to."""
-        durability, *rest, version = self
-        return _signed(HEADER.pack(HEADER_MAGIC, version, durability.value, *rest, 0))
+        durability, *rest = self
+        return _signed(HEADER.pack(HEADER_MAGIC, VERSION, durability.value, *rest, 0))
 
     @property
     def checksum(self) -> int:
@@ -111,15 +110,13 @@ class SegmentHeader(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> SegmentHeader | None:
-        """The header, or None where there isn't a sound one. Raises JournalRefused for a newer format."""
+        """The header, or None where there isn't a sound one. Raises JournalRefused for another format."""
         if not _sound(raw, HEADER_MAGIC):
             return None
         _, version, durability, *rest = HEADER.unpack(raw)
-        if version > VERSION:
-            raise JournalRefused(
-                f"a segment has format version {version}, this Penstock reads up to {VERSION}: use a newer Penstock"
-            )
-        return cls(Durability(durability), *rest[:-1])._replace(version=version)
+        if version != VERSION:
+            raise JournalRefused(f"a segment can not be read: {other_format(version)}")
+        return cls(Durability(durability), *rest[:-1])
 
 
 class Footer(NamedTuple):

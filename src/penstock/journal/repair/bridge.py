@@ -8,9 +8,6 @@ row that lists the queues, as in every segment, and names the lost positions (``
 The bridge is chained to what is before it. What is after it stays as it is: a sound segment names the checksum that it
 was begun after, and the bridge's footer says so too (``RECHAINED``). Blocks that are moved behind a bridge are chained
 anew, and the footer of their new segment keeps the checksum that the last of them had.
-
-Earlier repairs gave such blocks the checksum that was expected of them, by the four bytes at 72 in their header. Their
-journals are read like any other.
 """
 
 from __future__ import annotations

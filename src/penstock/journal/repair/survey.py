@@ -31,7 +31,7 @@ from penstock.journal.errors import TOO_OLD, JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File, ReadableDisk
 from penstock.journal.files.folder import NAME as FOLDER
-from penstock.journal.files.folder import Folder, Newer
+from penstock.journal.files.folder import Folder, OtherFormat
 from penstock.journal.files.segment_reader import next_sound, only_zeros, read_footer, scan, walk
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import StoredTail, read_tail
@@ -206,7 +206,7 @@ def verdict_of(found: Survey) -> Verdict:
 def survey(disk: ReadableDisk, progress: Progress = lambda size: None, *, deep: bool = True) -> Survey:
     """Look at everything. ``progress`` is told how many bytes were looked at since the last time.
 
-    Raises JournalRefused where `penstock.json` or a segment is newer than this Penstock.
+    Raises JournalRefused where `penstock.json` or a segment has a format that this Penstock does not read.
     """
     return _Surveyor(disk, progress, deep=deep).run()
 
@@ -265,8 +265,8 @@ class _Surveyor:
         file = self.disk.open(FOLDER)
         try:
             self.found.folder = Folder.decode(file.read(file.size(), 0))
-        except Newer as error:
-            raise JournalRefused(f"{self.disk.where}/{FOLDER}: {error}: use a newer Penstock") from None
+        except OtherFormat as error:
+            raise JournalRefused(f"{self.disk.where}/{FOLDER} can not be used: {error}") from None
         except (ValueError, KeyError, TypeError) as error:
             self.bad(FOLDER, 0, f"it can not be used: {error}")
         finally:

@@ -1,8 +1,6 @@
-"""Writes a small journal that has something of everything: see README.md. Times are fixed, so that nothing expires."""
+"""A small journal with messages and events of every sort. Times are fixed, so nothing expires during a test."""
 
 from __future__ import annotations
-
-import sys
 
 from penstock.core.policy import SECOND
 from penstock.core.properties import Properties
@@ -14,22 +12,10 @@ from support.journals import open_folder
 NOW = 1_750_000_000 * SECOND
 #: 2100: what has a time to live here outlives the tests.
 LATER = 4_102_444_800
-#: In the order in which a consumer gets them: (queue, payload, expires).
-WAITING = [
-    ("jobs", b"urgent", 0),
-    ("jobs", b"plain 1", 0),
-    ("jobs", b"plain 2", 0),
-    ("jobs", b"with a life", LATER),
-    ("jobs", b"for ever", 0),
-    ("mails", b"large " + b"x" * 5000, 0),
-    ("mails", b"after the checkpoint", 0),
-]
-DEAD = ("jobs", b"rejected")
-CORRELATION_ID = b"order 17"
 
 
-def main(folder: str) -> None:
-    """Make the journal, with a clean stop between its two halves."""
+def make_journal(folder: str) -> None:
+    """Two segments, with a clean stop and a checkpoint between them."""
     options = OwnerOptions(reserve=4096)
     opened = open_folder(RealDisk(folder), NOW, options, min_free=0)
     _first_half(opened.engine)
@@ -63,10 +49,6 @@ def _first_half(engine: Engine) -> None:
     broker.reject(phpmq, jobs, [rejected], NOW + SECOND)
     broker.acknowledge(phpmq, jobs, [acknowledged], NOW + SECOND)
     broker.publish(
-        kokaq, jobs, [b"urgent"], NOW, Properties(priority=9, correlation_id=CORRELATION_ID, request_id=b"r" * 16)
+        kokaq, jobs, [b"urgent"], NOW, Properties(priority=9, correlation_id=b"order 17", request_id=b"r" * 16)
     )
     engine.commit(NOW + SECOND)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
