@@ -21,7 +21,7 @@ from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog
 from penstock.schema import Kind
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.start import open_engine
+from penstock.server.process.opening import open_engine
 
 NOW = 1_750_000_000_000_000
 PAYLOAD = bytes(range(100))

@@ -198,7 +198,7 @@ def test_decode(broker: Broker, tmp_path: Path) -> None:
         ),
         (
             "P = Protocol(name='limits', title='W', port=1, session='',"
-            " listener='penstock.server.process.listener_options:Listener')",
+            " listener='penstock.server.options.listener_options:Listener')",
             "a protocol can't be named 'limits': that is another option of the broker",
         ),
     ],

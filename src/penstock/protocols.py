@@ -41,7 +41,7 @@ class Protocol:
     title: str
     #: Where a listener listens, and a client connects to, unless told otherwise.
     port: int
-    #: Options of a listener: a subclass of ``penstock.server.process.listener_options.Listener``.
+    #: Options of a listener: a subclass of ``penstock.server.options.listener_options.Listener``.
     listener: str
     #: A connection on the server's side: a subclass of ``penstock.server.network.session.Session``.
     session: str

@@ -12,7 +12,7 @@ from penstock.admin.openapi import document
 from penstock.admin.resources.queues import RulesChange
 from penstock.cli.queue import configure, create
 from penstock.core.policy import SECOND, Policy, QueueRules, policy_of, rules_of
-from penstock.server.process.option_tree import ROOT, known_keys
+from penstock.server.options.option_tree import ROOT, known_keys
 from support.commands import penstock_here
 from support.web import Api, WebBroker, path_of
 

@@ -21,7 +21,7 @@ from penstock.cli.main import COMMANDS, main
 from penstock.client import BadURL, ConnectFailed
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.protocols import ProtocolError
-from penstock.server.process.configuration import load
+from penstock.server.options.configuration import load
 from support.commands import environment, penstock
 
 ROOT = Path(__file__).parents[2]

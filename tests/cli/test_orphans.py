@@ -30,7 +30,7 @@ KNOWN = {
     "cli/up/children.py": "with_parent, and standard input",
     "cli/up/postgresql.py": "with_parent",
     "compiled/build.py": "standard input",
-    "server/process/endpoints.py": "standard input",
+    "server/companions/companion_process.py": "standard input",
     "spark/java.py": "it only tells its version",
     "sql/pool.py": "standard input",
 }

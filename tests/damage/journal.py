@@ -10,8 +10,8 @@ from penstock.core.policy import SECOND
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.files.log import FileLog
 from penstock.journal.format.segment import is_segment
-from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
+from penstock.server.process.opening import Opened
 from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import Workload

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.endpoint.settings import EndpointSettings
 from penstock.server.flight.process import flight_process
-from penstock.server.process.logs import Logger
+from penstock.server.logs import Logger
 from support.folders import Life
 
 

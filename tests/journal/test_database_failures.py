@@ -18,7 +18,7 @@ from penstock.journal.postgresql import failures, writer
 from penstock.journal.postgresql.database import ConnectionLost
 from penstock.journal.postgresql.failures import Backoff, Meaning, meaning_of
 from penstock.journal.postgresql.schema import TABLES
-from penstock.server.engine.start import open_engine
+from penstock.server.process.opening import open_engine
 from support.batches import published
 from support.owned_databases import add, execute, journal_at, owning, payloads
 from support.postgres import fresh_schema

@@ -12,7 +12,7 @@ import pytest
 from penstock.endpoint.rights import Right
 from penstock.patterns import fits
 from penstock.server.network.access import IDENTITY_BYTES, Peer, Rights, allowed, plain_address
-from penstock.server.process.options import AccessRule
+from penstock.server.options.broker_options import AccessRule
 
 ANYBODY = Peer("192.0.2.1")
 

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from penstock.server.process import allocator
+from penstock.server.system import allocator
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from penstock.server.process.allocator import give_memory_back
+from penstock.server.system.allocator import give_memory_back
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -34,7 +34,7 @@ print(resident() - before - sum(map(len, small)))
 
 HOLES = """
 from pathlib import Path
-from penstock.server.process.allocator import give_memory_back, trim_heap
+from penstock.server.system.allocator import give_memory_back, trim_heap
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -15,8 +15,8 @@ from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import LogFailed
 from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, GroupCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
+from penstock.server.process.opening import Opened
 from support.inprocess import GatedLog
 from support.journals import open_folder
 from support.simdisk import SimDisk

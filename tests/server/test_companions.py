@@ -15,17 +15,17 @@ import pytest
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.settings import EndpointSettings
 from penstock.server.admin.process import http_process
+from penstock.server.companions import companion_process as endpoints
+from penstock.server.companions.companion_process import CompanionProcess
 from penstock.server.flight.process import flight_process
-from penstock.server.process import endpoints
-from penstock.server.process.endpoints import EndpointProcess
-from penstock.server.process.logs import Logger
+from penstock.server.logs import Logger
 from support.folders import Life
 
 HUNG = 2.0
 
 
 @pytest.fixture(params=["http", "flight"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Logger], EndpointProcess]:
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Logger], CompanionProcess]:
     folder = tmp_path / "data"
     Life(folder).run(5).stop()
     journal, address = f"file:{folder}", "127.0.0.1:0"
@@ -35,7 +35,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Logger], E
     return lambda log: http_process(settings, log)
 
 
-def live(make: Callable[[Logger], EndpointProcess], story: Callable[[EndpointProcess], Awaitable[None]]) -> str:
+def live(make: Callable[[Logger], CompanionProcess], story: Callable[[CompanionProcess], Awaitable[None]]) -> str:
     """Keep a process while the story is told. Returns the log."""
     words = io.StringIO()
 
@@ -52,17 +52,17 @@ def live(make: Callable[[Logger], EndpointProcess], story: Callable[[EndpointPro
     return words.getvalue()
 
 
-def pid_of(process: EndpointProcess) -> int:
+def pid_of(process: CompanionProcess) -> int:
     assert process._process is not None
     return process._process.pid
 
 
 def test_one_that_hangs_is_killed_and_started_again(
-    make: Callable[[Logger], EndpointProcess], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[Logger], CompanionProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoints, "HUNG_SECONDS", HUNG)
 
-    async def story(process: EndpointProcess) -> None:
+    async def story(process: CompanionProcess) -> None:
         hung, before = pid_of(process), process.address
         os.kill(hung, signal.SIGSTOP)
         host, _, port = before.partition("://")[2].rpartition(":")
@@ -83,12 +83,12 @@ def test_one_that_hangs_is_killed_and_started_again(
 
 
 def test_a_broker_that_was_stopped_blames_nobody(
-    make: Callable[[Logger], EndpointProcess], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[Logger], CompanionProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What its companion has said meanwhile is read before it is judged."""
     monkeypatch.setattr(endpoints, "HUNG_SECONDS", HUNG)
 
-    async def story(process: EndpointProcess) -> None:
+    async def story(process: CompanionProcess) -> None:
         before, beats = pid_of(process), 0
         heard = process._next
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec import inspect
 
-from penstock.server.process.configuration import ConfigurationError, Layers, layers, load, variables
-from penstock.server.process.environment import of_a_service
-from penstock.server.process.option_tree import OptionPath, flat
-from penstock.server.process.options import DEFAULT_FLIGHT, BrokerOptions, FlightListener, HttpListener
+from penstock.server.options.broker_options import DEFAULT_FLIGHT, BrokerOptions, FlightListener, HttpListener
+from penstock.server.options.configuration import ConfigurationError, Layers, layers, load, variables
+from penstock.server.options.environment import of_a_service
+from penstock.server.options.option_tree import OptionPath, flat
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "penstock.example.toml"

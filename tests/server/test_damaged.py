@@ -18,13 +18,13 @@ from penstock.journal.format.block import HEADER_SIZE
 from penstock.journal.format.segment import is_kept
 from penstock.server.engine import damaged_messages
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.engine.start import Opened
+from penstock.server.logs import Logger
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention
 from penstock.server.network import cold_reads
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
+from penstock.server.options.broker_options import BrokerOptions
+from penstock.server.process.opening import Opened
 from support.inprocess import InProcess, Wire
 from support.journals import open_folder
 from support.raw import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.process.options import BrokerOptions
+from penstock.server.options.broker_options import BrokerOptions
 from penstock.server.process.serve import REFUSED
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.protocols.phpmq.listener import PhpmqListener

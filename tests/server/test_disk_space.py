@@ -16,8 +16,8 @@ from penstock.core.queue import Connection, Queue
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import LogFull
 from penstock.journal.files.disk import Disk, RealDisk
-from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
+from penstock.server.process.opening import Opened
 from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING

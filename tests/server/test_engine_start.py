@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.format.segment import Segment
-from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
+from penstock.server.process.opening import Opened
 from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING

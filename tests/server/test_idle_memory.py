@@ -12,12 +12,12 @@ from penstock.core.recovery.table import Table
 from penstock.journal.files.log import FileLog
 from penstock.server.engine.commits import InlineCommit
 from penstock.server.engine.engine import Engine
+from penstock.server.logs import Logger
 from penstock.server.maintenance import idle_memory
 from penstock.server.maintenance.idle_memory import WORK, IdleMemory
-from penstock.server.process.collector import free_spares
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
+from penstock.server.options.broker_options import BrokerOptions
+from penstock.server.system.collector import free_spares
 from support.simdisk import SimDisk
 
 

@@ -14,9 +14,9 @@ from penstock.journal.errors import Fenced, LogAway
 from penstock.journal.format.block import Block
 from penstock.server.engine.cache import RecentMessages
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.flight.answers import ServingAnswers
 from penstock.server.maintenance import lease_keeper
 from penstock.server.maintenance.lease_keeper import LeaseKeeper
+from penstock.server.process.answers import ServingAnswers
 from support.inprocess import InProcess, running
 from support.raw import ACQUIRE, PEEK, POP, PUSH, RECEIVE, consume, kokaq, publish, send, sspq
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from penstock.core import broker as core
 from penstock.journal.format.block import MAX_BLOCK
-from penstock.server.process.options import MOST_NAMESPACES, MOST_QUEUES, Limits
+from penstock.server.options.broker_options import MOST_NAMESPACES, MOST_QUEUES, Limits
 from support.brokers import Peer, wait_for
 from support.good import PLAIN, QUEUE, Good, broker_with, memory_of
 from support.raw import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.server.process.logs import BURST, PERIOD, LibraryLog, Logger, printable
+from penstock.server.logs import BURST, PERIOD, LibraryLog, Logger, printable
 
 #: What a peer may put into a name, and a terminal must not see: colours, a new line, a bell, C1 codes, other direction.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\nfake line\x7f\x9b2J\u202e\u2028\ud800"

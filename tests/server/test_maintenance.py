@@ -17,13 +17,13 @@ from penstock.journal.errors import LogAway, LogFailed
 from penstock.journal.files.journal import OwnedFiles
 from penstock.journal.memory import OwnedMemory
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.engine.start import Opened, open_engine
-from penstock.server.flight.readers import Pin
+from penstock.server.logs import Logger
 from penstock.server.maintenance import schedule
 from penstock.server.maintenance.upkeep import RemovalPlan, Retention
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
+from penstock.server.options.broker_options import BrokerOptions
+from penstock.server.process.opening import Opened, open_engine
+from penstock.server.registry.readers import Pin
 from support.simdisk import SimDisk
 
 

@@ -18,13 +18,13 @@ from penstock.flight.calls import Problem
 from penstock.flight.requests import Write
 from penstock.server.engine.engine import Engine
 from penstock.server.flight.requests import RequestHandler
-from penstock.server.limits import memory as accounts
-from penstock.server.limits.account import Account
-from penstock.server.limits.memory import SMALL, Memory
 from penstock.server.limits.state_memory import StateMemory
+from penstock.server.network import memory as accounts
 from penstock.server.network.access import Peer
+from penstock.server.network.account import Account
+from penstock.server.network.memory import SMALL, Memory
 from penstock.server.network.session import Session
-from penstock.server.process.options import AccessRule
+from penstock.server.options.broker_options import AccessRule
 from support.inprocess import InProcess, Wire, running
 from support.raw import ACQUIRE, FAIL_NOT_ALLOWED, NOP, PEEK, POP, PUSH, acknowledge, consume, kokaq, publish
 

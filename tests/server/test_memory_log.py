@@ -11,12 +11,12 @@ from penstock.core.policy import SECOND
 from penstock.journal import OwnerOptions, open_journal
 from penstock.server.engine.commits import InlineCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.start import open_engine
+from penstock.server.logs import Logger
 from penstock.server.maintenance import schedule
 from penstock.server.maintenance.upkeep import Retention
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
+from penstock.server.options.broker_options import BrokerOptions
+from penstock.server.process.opening import open_engine
 
 NOW = 1_750_000_000 * SECOND
 HISTORY = 20_000

@@ -13,11 +13,11 @@ from unittest.mock import patch
 import pytest
 import uvloop
 
-from penstock.server.limits import memory as accounts
-from penstock.server.limits.account import RATE
-from penstock.server.limits.memory import LARGE, TURN_BYTES
+from penstock.server.network import memory as accounts
 from penstock.server.network import session as sessions
 from penstock.server.network.acceptor import Acceptor
+from penstock.server.network.account import RATE
+from penstock.server.network.memory import LARGE, TURN_BYTES
 from penstock.server.network.session import Session
 from penstock.server.protocols.kokaq.answers import MessageAnswer
 from penstock.server.protocols.kokaq.listener import KokaqListener

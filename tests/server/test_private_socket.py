@@ -19,8 +19,8 @@ from penstock.endpoint.readers import ReaderRow
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight import requests
 from penstock.flight.calls import Problem, Written
-from penstock.server.flight.answers import ServingAnswers
-from penstock.server.flight.socket import MOST_CONNECTIONS, PrivateSocket
+from penstock.server.companions.private_socket import MOST_CONNECTIONS, PrivateSocket
+from penstock.server.process.answers import ServingAnswers
 from penstock.server.process.local_folder import LocalFolder
 from support.brokers import BrokerProcess, wait_for
 from support.inprocess import InProcess, running

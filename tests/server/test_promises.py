@@ -10,9 +10,9 @@ import pytest
 
 from penstock.core.queue import Miscounted
 from penstock.journal import committer
-from penstock.server import runtime as runtime_module
 from penstock.server.engine.cache import RecentMessages
 from penstock.server.engine.commits import SMALL
+from penstock.server.network import runtime as runtime_module
 from penstock.server.network import session as session_module
 from support.inprocess import InProcess, running
 from support.raw import (

@@ -16,11 +16,11 @@ from penstock.core.policy import SECOND
 from penstock.flight import requests
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.values import FileValues
-from penstock.server.flight import readers
-from penstock.server.flight.names import NotYours
-from penstock.server.flight.readers import Pin, ReaderTable, TooMany
+from penstock.server.logs import Logger
 from penstock.server.maintenance.upkeep import Retention
-from penstock.server.process.logs import Logger
+from penstock.server.registry import readers
+from penstock.server.registry.names import NotYours
+from penstock.server.registry.readers import Pin, ReaderTable, TooMany
 from support.folders import Life
 from support.privatesocket import lease
 

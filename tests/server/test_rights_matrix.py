@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from penstock.endpoint.rights import Right
 from penstock.server.network.access import Peer
 from penstock.server.network.session import Session
-from penstock.server.process.options import AccessRule
+from penstock.server.options.broker_options import AccessRule
 from penstock.wire import kokaq, phpmq, sspq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Request
 from support.inprocess import InProcess, Wire, running

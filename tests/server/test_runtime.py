@@ -17,14 +17,14 @@ from penstock.core.recovery.table import Table
 from penstock.journal.format.block import Batch
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
+from penstock.server.logs import Logger
 from penstock.server.network.listeners import open_listeners
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions, Limits
+from penstock.server.network.runtime import Runtime
+from penstock.server.options.broker_options import BrokerOptions, Limits
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.protocols.phpmq.listener import PhpmqListener
 from penstock.server.protocols.phpmq.session import PhpmqSession
 from penstock.server.protocols.sspq.listener import SspqListener
-from penstock.server.runtime import Runtime
 from support.journals import MemoryLog
 from support.raw import consume, publish, send
 

@@ -13,8 +13,8 @@ import pytest
 from penstock.cli.up.postgresql import Server
 from penstock.journal.errors import LogAway
 from penstock.server.admin.tokens import TokenStore
-from penstock.server.flight.readers import ReaderTable
-from penstock.server.process.logs import Logger
+from penstock.server.logs import Logger
+from penstock.server.registry.readers import ReaderTable
 from server.test_take_over import Broker, brokers, http, push, taken
 from support.brokers import FREE, wait_for
 from support.roles import END, Role, role_of

@@ -245,9 +245,9 @@ FLOODS = {
 def test_many_peers_at_once_have_their_turns(flood: str) -> None:
     """The work of a round is bounded over all connections: reading, handling, and preparing answers."""
     with (
-        patch("penstock.server.runtime.TURN_WORK", 30),
-        patch("penstock.server.limits.memory.TURN_BYTES", 2**12),
-        patch("penstock.server.runtime.TURN_BYTES", 2**12),
+        patch("penstock.server.network.runtime.TURN_WORK", 30),
+        patch("penstock.server.network.memory.TURN_BYTES", 2**12),
+        patch("penstock.server.network.runtime.TURN_BYTES", 2**12),
     ):
         few, many = round_of(10, *FLOODS[flood]), round_of(30, *FLOODS[flood])
     assert many <= MOST_IN_ROUND
@@ -299,7 +299,7 @@ def test_many_peers_are_looked_at() -> None:
 
         return act
 
-    with patch("penstock.server.runtime.ROUND_SESSIONS", 20):
+    with patch("penstock.server.network.runtime.ROUND_SESSIONS", 20):
         check(play)
 
 

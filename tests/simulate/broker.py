@@ -22,7 +22,7 @@ from penstock.journal.errors import DataLoss, DecisionNeeded, Fenced, JournalOwn
 from penstock.journal.format.block import Block
 from penstock.journal.postgresql.database import ConnectionLost
 from penstock.server.engine.followed_state import FollowedState
-from penstock.server.engine.start import Opened, open_engine
+from penstock.server.process.opening import Opened, open_engine
 from simulate.scheduler import Killed
 
 if TYPE_CHECKING:

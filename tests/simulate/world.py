@@ -31,8 +31,8 @@ from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.folder import load_folder
 from penstock.journal.files.log import FileLog
 from penstock.server.engine.engine import recover, table_of
-from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
+from penstock.server.process.opening import Opened
 from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.views import difference, forget_requests, lasting

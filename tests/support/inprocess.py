@@ -17,17 +17,17 @@ from penstock.journal.errors import LogFailed
 from penstock.journal.format.block import Batch
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
+from penstock.server.logs import Logger
 from penstock.server.network.access import Peer
+from penstock.server.network.runtime import Runtime
 from penstock.server.network.session import Session
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import AccessRule, BrokerOptions, Limits
+from penstock.server.options.broker_options import AccessRule, BrokerOptions, Limits
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.protocols.kokaq.session import KokaqSession
 from penstock.server.protocols.phpmq.listener import PhpmqListener
 from penstock.server.protocols.phpmq.session import PhpmqSession
 from penstock.server.protocols.sspq.listener import SspqListener
 from penstock.server.protocols.sspq.session import SspqSession
-from penstock.server.runtime import Runtime
 from support.journals import MemoryLog
 
 SessionT = TypeVar("SessionT", bound=Session[Any])

@@ -8,7 +8,7 @@ from typing import cast
 from penstock.core.broker import Broker
 from penstock.server.engine.ids import Ids
 from penstock.server.network.pollers import Pollers
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
 
 NOW = 1_700_000_000_000_000
 

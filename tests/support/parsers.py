@@ -162,7 +162,7 @@ def _flight_pattern() -> Attack:
 
 def _rule_pattern() -> Attack:
     from penstock.patterns import MOST_CHARACTERS
-    from penstock.server.process.options import AccessRule
+    from penstock.server.options.broker_options import AccessRule
 
     return Attack(MOST_CHARACTERS, lambda size: ["*" * size], lambda where: AccessRule(may=["read"], where=where))
 
@@ -291,7 +291,7 @@ def _journal_url() -> Callable[[Any], object]:
 
 
 def _web_address() -> Callable[[Any], object]:
-    from penstock.server.process.options import _is_web_address
+    from penstock.server.options.broker_options import _is_web_address
 
     return _is_web_address
 
@@ -332,8 +332,8 @@ ATTACKS: dict[str, tuple[str, Callable[[], Attack]]] = {
     "Flight ticket, bytes": ("flight/endpoint.py", _ticket(lambda size: b"{}" + b" " * (size - 2))),
     "Flight ticket, depth": ("flight/endpoint.py", _ticket(lambda depth: b'{"a":' * depth, 100_000)),
     "Flight pattern": ("flight/access.py", _flight_pattern),
-    "access rule, pattern": ("server/process/options.py", _rule_pattern),
-    "web address": ("server/process/options.py", _finishes(lambda size: "http://" + "a." * size, _web_address)),
+    "access rule, pattern": ("server/options/broker_options.py", _rule_pattern),
+    "web address": ("server/options/broker_options.py", _finishes(lambda size: "http://" + "a." * size, _web_address)),
     "journal URL": (
         "journal/postgresql/address.py",
         _finishes(lambda size: "postgresql://h/d?" + "a=1&" * size, _journal_url),
@@ -369,8 +369,8 @@ OURS: dict[str, str] = {
             "endpoint/process.py",
             "flight/broker.py",
             "journal/memory.py",
-            "server/flight/socket.py",
-            "server/process/endpoints.py",
+            "server/companions/private_socket.py",
+            "server/companions/companion_process.py",
             "sql/pool.py",
             "sql/worker.py",
         ),
@@ -382,7 +382,7 @@ OURS: dict[str, str] = {
             "admin/jobs.py",
             "cli/bench/broker.py",
             "server/admin/tokens.py",
-            "server/flight/readers.py",
+            "server/registry/readers.py",
         ),
         "records of our own in the data folder, written by us",
     ),
@@ -424,7 +424,7 @@ OURS: dict[str, str] = {
     ),
     **dict.fromkeys(
         ("admin/traces.py",),
-        "an option that the broker has checked: see server/process/options.py",
+        "an option that the broker has checked: see server/options/broker_options.py",
     ),
     **dict.fromkeys(
         (

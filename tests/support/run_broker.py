@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.journal.files import journal
 from penstock.journal.files.disk import RealDisk
-from penstock.server.process.configuration import ConfigurationError, load
+from penstock.server.options.configuration import ConfigurationError, load
 from penstock.server.process.serve import WRONG_USE, serve
 from support.smalldisk import SmallDisk
 

@@ -15,8 +15,8 @@ from penstock.cli.errors import OK, WRONG_USE
 from penstock.cli.output import json_option, note, print_json, say
 from penstock.cli.serve import flags_of, options
 from penstock.journal.passwords import without_passwords
-from penstock.server.process.configuration import ConfigurationError, Layers, layers
-from penstock.server.process.option_tree import OptionPath, flat
+from penstock.server.options.configuration import ConfigurationError, Layers, layers
+from penstock.server.options.option_tree import OptionPath, flat
 
 
 @click.group("config", short_help="Check the broker's configuration, and show what it amounts to.")

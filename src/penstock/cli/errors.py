@@ -28,7 +28,7 @@ CODES = {
     "penstock.journal.errors.JournalDamaged": FAILED,
     "penstock.journal.errors.LogError": REFUSED,
     "penstock.protocols.ProtocolError": WRONG_USE,
-    "penstock.server.process.configuration.ConfigurationError": WRONG_USE,
+    "penstock.server.options.configuration.ConfigurationError": WRONG_USE,
     "penstock.spark.errors.BadOption": WRONG_USE,
     "penstock.spark.errors.Denied": REFUSED,
     "penstock.spark.errors.Refused": REFUSED,

@@ -8,8 +8,8 @@ from typing import Any, get_args, get_type_hints
 import click
 
 from penstock.protocols import Protocol, protocols
-from penstock.server.process.configuration import layers
-from penstock.server.process.options import JournalOptions, LogOptions
+from penstock.server.options.broker_options import JournalOptions, LogOptions
+from penstock.server.options.configuration import layers
 from penstock.server.process.serve import serve
 
 #: The flags that set an option, and its path.

@@ -8,7 +8,7 @@ from penstock.core.queue import Out, Queue
 from penstock.core.structures import lane
 from penstock.server.admin.queue_requests import QueueRequests, operator
 from penstock.server.admin.refused import RequestRefused
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
 
 
 class MessageRequests:

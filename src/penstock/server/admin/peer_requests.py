@@ -12,7 +12,7 @@ from penstock.core.queue import Out
 from penstock.patterns import fits_queue
 from penstock.schema import Reason
 from penstock.server.admin.refused import RequestRefused
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session

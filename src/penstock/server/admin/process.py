@@ -12,10 +12,10 @@ from penstock import compiled
 from penstock.admin.settings import AdminSettings
 from penstock.protocols import protocols
 from penstock.server.admin.tokens import TokenStore, admin_tokens, new_token, write_token_file
+from penstock.server.companions.companion_process import CompanionProcess
+from penstock.server.logs import Logger
 from penstock.server.network.listeners import ListenError
-from penstock.server.process.endpoints import EndpointProcess
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import DEFAULT_HTTP, BrokerOptions
+from penstock.server.options.broker_options import DEFAULT_HTTP, BrokerOptions
 
 #: In the data folder, where no terminal watches.
 TOKEN_FILE = "admin-token"
@@ -79,9 +79,9 @@ def _has_otlp() -> bool:
         return False
 
 
-def http_process(settings: AdminSettings, log: Logger) -> EndpointProcess:
+def http_process(settings: AdminSettings, log: Logger) -> CompanionProcess:
     """The process that it is."""
-    return EndpointProcess("penstock.admin", "the HTTP process", settings, log)
+    return CompanionProcess("penstock.admin", "the HTTP process", settings, log)
 
 
 async def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log: Logger) -> None:

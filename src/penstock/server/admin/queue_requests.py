@@ -10,7 +10,7 @@ from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.schema import Reason
 from penstock.server.admin.refused import RequestRefused
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
 
 #: The number of the connection that stands for operators. Peers have numbers from 0, leases have -1.
 OPERATOR = -2

@@ -17,7 +17,7 @@ from penstock.server.admin.peer_requests import PeerRequests
 from penstock.server.admin.queue_requests import QueueRequests, source_of
 from penstock.server.admin.refused import RequestRefused
 from penstock.server.admin.tokens import TokenRefused, TokenStore
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
 
 #: Seconds between two looks whether a broker that is to stop when it is empty is.
 EMPTY_EVERY = 1.0

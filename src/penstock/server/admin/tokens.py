@@ -20,8 +20,8 @@ import msgspec
 from penstock.admin.requests import MakeToken, Token
 from penstock.patterns import includes_every_queue
 from penstock.server.network.access import TokenRule
-from penstock.server.process.listener_options import OptionError
-from penstock.server.process.options import AccessRule
+from penstock.server.options.broker_options import AccessRule
+from penstock.server.options.listener_options import OptionError
 
 NAME = "tokens.json"
 #: Tokens that may be kept: each is compared with what a peer shows.

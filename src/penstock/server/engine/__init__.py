@@ -1,1 +1,1 @@
-"""The core on a log: start, group commit, and effects that wait for their commit. Knows nothing of sockets."""
+"""The core on a journal: group commit, and effects that wait for their commit. Knows nothing of sockets."""

@@ -9,7 +9,7 @@ from penstock.core.queue import Out, Queue
 from penstock.journal.errors import UNREADABLE
 from penstock.server.engine.backlog import Damage
 from penstock.server.engine.engine import Engine
-from penstock.server.process.logs import Logger
+from penstock.server.logs import Logger
 
 #: Positions of a damaged part that are looked at when a message in it is met: its neighbours are mostly damaged too.
 NEIGHBOURS: Final = 500

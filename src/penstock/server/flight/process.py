@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from penstock.endpoint.settings import EndpointSettings
+from penstock.server.companions.companion_process import CompanionProcess
+from penstock.server.logs import Logger
 from penstock.server.network.listeners import ListenError
-from penstock.server.process.endpoints import EndpointProcess
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import DEFAULT_FLIGHT, BrokerOptions
+from penstock.server.options.broker_options import DEFAULT_FLIGHT, BrokerOptions
 
 
 def wanted_settings(options: BrokerOptions, log: Logger) -> EndpointSettings | None:
@@ -33,7 +33,7 @@ def wanted_settings(options: BrokerOptions, log: Logger) -> EndpointSettings | N
     )
 
 
-def flight_process(settings: EndpointSettings, log: Logger) -> EndpointProcess:
+def flight_process(settings: EndpointSettings, log: Logger) -> CompanionProcess:
     """The process that it is."""
     quiet = {"GRPC_VERBOSITY": "NONE"}  # it would write a line for every bad handshake of a peer
-    return EndpointProcess("penstock.flight", "the Flight endpoint", settings, log, quiet)
+    return CompanionProcess("penstock.flight", "the Flight endpoint", settings, log, quiet)

@@ -24,10 +24,10 @@ from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
 from penstock.patterns import fits_queue
 from penstock.schema import Reason
-from penstock.server.flight.names import NotYours, check_owner, check_share, check_writer, listed_writers
-from penstock.server.flight.readers import TooMany
 from penstock.server.network.peers import origin_of
-from penstock.server.runtime import ROUND, Runtime
+from penstock.server.network.runtime import ROUND, Runtime
+from penstock.server.registry.names import NotYours, check_owner, check_share, check_writer, listed_writers
+from penstock.server.registry.readers import TooMany
 
 #: Messages that one request may lease; the next one goes on behind them.
 MOST_ROWS = 100_000

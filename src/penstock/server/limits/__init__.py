@@ -1,1 +1,1 @@
-"""What bounds the broker: memory, queues, room on the disk, and the list of everything that can grow."""
+"""What bounds the broker: the memory of queues, and room on the disk."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 
 from penstock.journal.contract import Log
-from penstock.server.process.allocator import trim_heap
-from penstock.server.process.collector import free_spares
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
+from penstock.server.system.allocator import trim_heap
+from penstock.server.system.collector import free_spares
 
 #: Seconds between two looks; when nothing has happened between them, the broker rests.
 INTERVAL = 0.25

@@ -14,7 +14,7 @@ from threading import Event, Thread
 
 from penstock.journal.contract import Lease
 from penstock.journal.errors import LogAway, LogFull
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
 
 #: How often it is looked at, and renewed unless an append has done so meanwhile, in parts of the lease.
 LOOKS = 6

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from penstock.journal.errors import LogAway, LogError, LogFull
 from penstock.server.maintenance.idle_memory import IdleMemory
 from penstock.server.maintenance.upkeep import RemovalPlan, Step, Upkeep
-from penstock.server.process.allocator import trim_heap
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
+from penstock.server.system.allocator import trim_heap
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from penstock.core.queue import Queue
 from penstock.journal.contract import BadRange, Extent, Log
 from penstock.server.engine.backlog import Damage, look_at
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
 
 T = TypeVar("T")
 

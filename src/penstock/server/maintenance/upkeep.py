@@ -23,8 +23,8 @@ from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.journal.format.rows import MessageRow
 from penstock.server.engine.backlog import Damage, look_at
 from penstock.server.engine.engine import Engine, locations, recover, table_of
-from penstock.server.flight.readers import Pin
 from penstock.server.limits.admission import MIN_FREE, Admission
+from penstock.server.registry.readers import Pin
 
 #: Messages, and payload bytes, that are carried forward in one step.
 CARRY_MESSAGES = 1_000

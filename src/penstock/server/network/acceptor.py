@@ -21,8 +21,8 @@ from penstock.server.network.proxy_protocol import ProxyError, read_header
 from penstock.server.network.session import QUICKACK
 
 if TYPE_CHECKING:
+    from penstock.server.network.runtime import Runtime
     from penstock.server.network.session import Session
-    from penstock.server.runtime import Runtime
 
 #: Whose addresses count.
 Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.endpoint.rights import Allowed, Right
 from penstock.patterns import fits, fits_queue, includes_every_queue
-from penstock.server.process.options import AccessRule
+from penstock.server.options.broker_options import AccessRule
 
 #: Answers remembered for one peer: it may name queues without end.
 REMEMBERED = 1_000

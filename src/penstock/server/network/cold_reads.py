@@ -14,7 +14,7 @@ from penstock.core.queue import Queue
 from penstock.server.engine.backlog import Backlog, NotInMemory, Reading
 from penstock.server.engine.damaged_messages import DamagedMessages
 from penstock.server.engine.engine import Engine
-from penstock.server.limits.memory import Memory
+from penstock.server.network.memory import Memory
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session

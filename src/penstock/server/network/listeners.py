@@ -14,9 +14,9 @@ from typing import Any
 from penstock.endpoint.sockets import listen_unix
 from penstock.protocols import Protocol, ProtocolError, protocols
 from penstock.server.network.acceptor import Acceptor, Networks
+from penstock.server.network.runtime import Runtime
 from penstock.server.network.session import Session
-from penstock.server.process.listener_options import ListenAddress, Listener
-from penstock.server.runtime import Runtime
+from penstock.server.options.listener_options import ListenAddress, Listener
 
 #: Connections that may wait to be accepted: a restart's storm of clients.
 BACKLOG = 1024

@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight.subjects import common_name_of, subject_of_certificate
-from penstock.server.limits.descriptors import connections_with_descriptors
+from penstock.server.logs import Logger
 from penstock.server.network.access import Peer, TokenRule, allowed, names_subject, plain_address
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions
+from penstock.server.options.broker_options import BrokerOptions
+from penstock.server.system.descriptors import connections_with_descriptors
 
 
 class Peers:

@@ -7,7 +7,7 @@ A read is decoded whole and its frames are worked on in order. Work stops, and r
 
 Output goes into ``write`` and leaves in one piece at the end of the loop's turn. Deliveries wait in the outbox as
 positions; their payloads are looked up when the peer is ready to take them, and there is memory for them
-(:mod:`penstock.server.limits.memory`), so a slow peer costs little. Those that are not in memory are read meanwhile
+(:mod:`penstock.server.network.memory`), so a slow peer costs little. Those that are not in memory are read meanwhile
 (:mod:`penstock.server.engine.backlog`), and the session is woken when they are there.
 
 The end of a session, whoever wants it::
@@ -38,15 +38,15 @@ from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
 from penstock.server.engine.backlog import NotInMemory
-from penstock.server.limits.account import Account
-from penstock.server.limits.memory import LARGE
 from penstock.server.network.access import Peer, Rights
+from penstock.server.network.account import Account
+from penstock.server.network.memory import LARGE
 from penstock.server.network.outbox import Outbox
 from penstock.server.network.peers import origin_of_peer
 from penstock.wire.stream import StreamDecoder, WireError
 
 if TYPE_CHECKING:
-    from penstock.server.runtime import Runtime
+    from penstock.server.network.runtime import Runtime
 
 FrameT = TypeVar("FrameT")
 

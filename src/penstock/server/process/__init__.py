@@ -1,1 +1,1 @@
-"""The life of the broker's process: its options, its log, from the first line to the last."""
+"""The life of the broker's process, from the first line of its log to the last."""

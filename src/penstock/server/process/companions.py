@@ -14,12 +14,11 @@ from msgspec.structs import replace
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.settings import EndpointSettings
 from penstock.server.admin.process import http_process, wanted_http
-from penstock.server.flight.answers import Answers
+from penstock.server.companions.companion_process import CompanionProcess
+from penstock.server.companions.private_socket import Answers, Notes, PrivateSocket
 from penstock.server.flight.process import flight_process, wanted_settings
-from penstock.server.flight.socket import Notes, PrivateSocket
-from penstock.server.process.endpoints import EndpointProcess
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions
+from penstock.server.logs import Logger
+from penstock.server.options.broker_options import BrokerOptions
 from penstock.server.process.readiness import Listening
 
 
@@ -33,7 +32,7 @@ class Companions:
         self._http: AdminSettings | None = wanted_http(options, log)
         self._socket: PrivateSocket | None = None
         #: Those that run, by what the ready file calls them.
-        self.running: dict[str, EndpointProcess] = {}
+        self.running: dict[str, CompanionProcess] = {}
 
     @property
     def has_http(self) -> bool:
@@ -58,7 +57,7 @@ class Companions:
         """Start those that do not run: the HTTP process, and the endpoint if it is wanted. Raises ListenError."""
         assert self._socket is not None
         where = {"journal": journal, "broker_socket": self._socket.path}
-        new: dict[str, EndpointProcess] = {}
+        new: dict[str, CompanionProcess] = {}
         if flight and self._flight is not None:
             new["flight"] = flight_process(replace(self._flight, **where), self._log)
         if self._http is not None and "http" not in self.running:

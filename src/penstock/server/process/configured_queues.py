@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from penstock.core.policy import Policy, policy_of
 from penstock.protocols import protocols
-from penstock.server.process.options import BrokerOptions
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
+from penstock.server.options.broker_options import BrokerOptions
 
 
 def configure_queues(options: BrokerOptions, runtime: Runtime) -> None:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from penstock.server.network.listeners import OpenListener
+from penstock.server.network.runtime import Runtime
 from penstock.server.process.companions import Companions
-from penstock.server.runtime import Runtime
 
 #: Seconds that a stop goes on reading at most, while peers go on sending.
 LAST_READS = 0.3

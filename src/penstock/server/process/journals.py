@@ -6,7 +6,7 @@ from penstock.core.policy import SECOND
 from penstock.journal import Journal, open_journal
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.server.maintenance.upkeep import Retention
-from penstock.server.process.options import BrokerOptions
+from penstock.server.options.broker_options import BrokerOptions
 
 #: History that an ephemeral broker keeps for readers, and the part of ``limits.state_bytes`` that it is at most; how
 #: many extents that are, the fewest bytes of one, and by how much one grows.

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from penstock import compiled
 from penstock.journal.errors import DecisionNeeded, JournalRefused, LogError
 from penstock.server.admin.tokens import TokensUnreadable
+from penstock.server.logs import LibraryLog, Logger
 from penstock.server.network.listeners import ListenError
-from penstock.server.process.allocator import give_memory_back
-from penstock.server.process.collector import look_seldom
-from penstock.server.process.environment import Sorted
+from penstock.server.options.broker_options import BrokerOptions
+from penstock.server.options.environment import Sorted
 from penstock.server.process.life import Life
-from penstock.server.process.logs import LibraryLog, Logger
-from penstock.server.process.options import BrokerOptions
+from penstock.server.system.allocator import give_memory_back
+from penstock.server.system.collector import look_seldom
 
 #: Exit codes: see ``penstock serve --help``. After ``UNDECIDED`` it is of no use to start the broker again before an
 #: operator has looked.

@@ -19,22 +19,22 @@ from penstock.server.admin.requests import AdminRequests
 from penstock.server.admin.tokens import KeptTokens, TokenFile, TokenStore
 from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, CommitDriver, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.start import Opened
-from penstock.server.flight.answers import ServingAnswers
-from penstock.server.flight.readers import ReaderTable
+from penstock.server.logs import Logger
 from penstock.server.maintenance.lease_keeper import LeaseKeeper
 from penstock.server.maintenance.schedule import Maintenance
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.network.listeners import ListenError, OpenListener, open_listeners
+from penstock.server.network.runtime import Runtime
+from penstock.server.options.broker_options import BrokerOptions
+from penstock.server.process.answers import ServingAnswers
 from penstock.server.process.companions import Companions
 from penstock.server.process.configured_queues import configure_queues
 from penstock.server.process.drain import Drain
 from penstock.server.process.local_folder import LocalFolder
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions
+from penstock.server.process.opening import Opened
 from penstock.server.process.readiness import STILL_STARTING, Listening, ReadyFile, notify
 from penstock.server.process.stopping import Stopping, when_room
-from penstock.server.runtime import Runtime
+from penstock.server.registry.readers import ReaderTable
 
 #: Seconds between two words to systemd while a start waits for its first commit.
 STILL_SECONDS = 0.1

@@ -15,9 +15,9 @@ from penstock.journal import Journal, OwnedJournal
 from penstock.journal.contract import Standby
 from penstock.journal.errors import Fenced, JournalOwned, LogAway, LogDenied, LogError, LogFull
 from penstock.server.engine.followed_state import FollowedState
-from penstock.server.engine.start import Opened, open_engine
+from penstock.server.logs import Logger
 from penstock.server.maintenance.upkeep import Retention
-from penstock.server.process.logs import Logger
+from penstock.server.process.opening import Opened, open_engine
 from penstock.server.process.stopping import Stopping
 
 #: Seconds between two looks at the journal at most, and at least.

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from penstock.journal.errors import LogFull, is_full
-from penstock.server.process.logs import Logger
+from penstock.server.logs import Logger
 from penstock.server.process.readiness import STILL_STARTING, notify
 
 #: Exit code of a process that is told to end at once.

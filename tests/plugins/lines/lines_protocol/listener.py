@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from penstock.server.process.listener_options import Listener
+from penstock.server.options.listener_options import Listener
 
 
 class LinesListener(Listener, frozen=True, kw_only=True):

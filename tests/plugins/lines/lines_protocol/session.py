@@ -8,8 +8,8 @@ from lines_protocol.codec import Decoder, Line, encode
 from lines_protocol.listener import LinesListener
 from penstock.core.properties import Properties
 from penstock.core.queue import Out, Queue
+from penstock.server.network.runtime import Runtime
 from penstock.server.network.session import Session
-from penstock.server.runtime import Runtime
 
 
 class LinesSession(Session[Line]):

@@ -19,7 +19,7 @@ from penstock.wire.kokaq import Metadata, Reason, Requests, Response, Status
 from penstock.wire.kokaq.fields import parse_fields, write_fields
 
 if TYPE_CHECKING:
-    from penstock.server.runtime import Runtime
+    from penstock.server.network.runtime import Runtime
 
 _MOST: Final = 2**32 - 1
 #: About what a message has beside its payload.

@@ -17,11 +17,11 @@ from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.core.structures.lane import Item
 from penstock.endpoint.rights import Right
+from penstock.server.network.runtime import Runtime
 from penstock.server.network.session import EFFORT, Session
 from penstock.server.protocols.kokaq.answers import METADATA, Answers
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.protocols.kokaq.pending import AnyResponse, PendingAnswers
-from penstock.server.runtime import Runtime
 from penstock.wire import kokaq
 from penstock.wire.kokaq import (
     MessageType,

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from penstock.core.policy import SECOND
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
+from penstock.server.network.runtime import Runtime
 from penstock.server.network.session import EFFORT, Session
 from penstock.server.protocols.phpmq.listener import PhpmqListener
-from penstock.server.runtime import Runtime
 from penstock.wire import phpmq
 
 

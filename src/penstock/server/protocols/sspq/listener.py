@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from penstock.server.process.listener_options import Listener, OptionError
+from penstock.server.options.listener_options import Listener, OptionError
 
 
 class SspqListener(Listener, frozen=True, kw_only=True):

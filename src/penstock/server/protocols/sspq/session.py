@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.endpoint.rights import Right
+from penstock.server.network.runtime import Runtime
 from penstock.server.network.session import Session
 from penstock.server.protocols.sspq.listener import SspqListener
-from penstock.server.runtime import Runtime
 from penstock.wire import sspq
 from penstock.wire.sspq import Confirm, DeadReceive, Receive, Send
 

@@ -20,8 +20,8 @@ from penstock.core.broker import Broker
 from penstock.endpoint.readers import ReaderRow
 from penstock.flight import requests
 from penstock.journal.contract import ValueStore
-from penstock.server.flight.names import check_owner
-from penstock.server.process.logs import Logger
+from penstock.server.logs import Logger
+from penstock.server.registry.names import check_owner
 
 NAME = "readers.json"
 #: Seconds between two writes.

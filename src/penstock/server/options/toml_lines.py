@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.endpoint import bounded_toml
-from penstock.server.process.option_tree import ROOT, OptionPath
+from penstock.server.options.option_tree import ROOT, OptionPath
 
 
 def lines_of(text: str) -> dict[OptionPath, int]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import inspect, structs
 
-from penstock.server.process.listener_options import ListenOptions, OptionError
-from penstock.server.process.options import BrokerOptions
+from penstock.server.options.broker_options import BrokerOptions
+from penstock.server.options.listener_options import ListenOptions, OptionError
 
 
 class OptionPath(tuple[str | int, ...]):

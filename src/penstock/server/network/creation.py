@@ -10,9 +10,9 @@ from penstock.core.broker import Broker
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
 from penstock.endpoint.rights import Right
+from penstock.server.logs import Logger
 from penstock.server.network.access import Rights
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import AccessRule, BrokerOptions
+from penstock.server.options.broker_options import AccessRule, BrokerOptions
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session

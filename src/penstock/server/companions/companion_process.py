@@ -18,8 +18,8 @@ import msgspec
 
 from penstock.endpoint.lines import BEAT_SECONDS, HUNG_SECONDS, Failed, Line, Ready, Said
 from penstock.endpoint.settings import EndpointSettings
+from penstock.server.logs import Logger
 from penstock.server.network.listeners import ListenError
-from penstock.server.process.logs import Logger
 
 #: Seconds within which it must be ready: it reads no history to begin with.
 START_SECONDS = 60.0
@@ -36,7 +36,7 @@ LINE_BYTES = 1024 * 1024
 _LINES = msgspec.json.Decoder(Line)
 
 
-class EndpointProcess:
+class CompanionProcess:
     """Keeps one running. ``module`` is what Python runs, ``name`` what the log calls it."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Literal
 from penstock.core.broker import Broker
 from penstock.core.commands.write import TooManyWriters
 from penstock.flight import requests
-from penstock.server.process.options import Limits
+from penstock.server.options.broker_options import Limits
 
 
 class NotYours(Exception):

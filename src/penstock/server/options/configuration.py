@@ -14,11 +14,11 @@ from typing import Any
 
 from penstock.endpoint import bounded_toml
 from penstock.protocols import protocols
-from penstock.server.process.environment import PREFIX, Sorted, sort_out
-from penstock.server.process.listener_options import ListenOptions
-from penstock.server.process.option_tree import ROOT, OptionPath, check, is_text, known_keys
-from penstock.server.process.options import BrokerOptions, FlightListener, HttpListener
-from penstock.server.process.toml_lines import lines_of
+from penstock.server.options.broker_options import BrokerOptions, FlightListener, HttpListener
+from penstock.server.options.environment import PREFIX, Sorted, sort_out
+from penstock.server.options.listener_options import ListenOptions
+from penstock.server.options.option_tree import ROOT, OptionPath, check, is_text, known_keys
+from penstock.server.options.toml_lines import lines_of
 
 DEFAULT = "default"
 #: What an environment variable can't say: it would have to be a table.

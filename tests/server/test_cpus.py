@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.process.processors import usable_processors
+from penstock.server.system.cpus import usable_cpus
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +42,12 @@ def groups(root: Path, own: str, **quotas: str) -> Path:
     ],
 )
 def test_the_smallest_quota_counts(tmp_path: Path, own: str, quotas: dict[str, str], processors: float) -> None:
-    assert usable_processors(groups(tmp_path, own, **quotas)) == processors
+    assert usable_cpus(groups(tmp_path, own, **quotas)) == processors
 
 
 def test_a_system_without_control_groups(tmp_path: Path) -> None:
-    assert usable_processors(tmp_path) == 8
+    assert usable_cpus(tmp_path) == 8
 
 
 def test_this_system() -> None:
-    assert 0 < usable_processors() <= 8
+    assert 0 < usable_cpus() <= 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from penstock.admin import requests as admin_requests
 from penstock.core.queue import Miscounted
@@ -11,20 +11,10 @@ from penstock.flight.calls import Problem
 from penstock.journal.errors import Fenced, LogFailed
 from penstock.server.admin.requests import AdminRequests
 from penstock.server.flight.requests import RequestHandler
-from penstock.server.runtime import Runtime
+from penstock.server.network.runtime import Runtime
 
 #: What is for the HTTP process.
 _ADMIN = get_args(admin_requests.Request)
-
-
-class Answers(Protocol):
-    """Answers requests of our own processes."""
-
-    async def answer(self, request: Any) -> object:
-        """The answer, which may be a problem."""
-
-    def failed(self, error: Exception) -> None:
-        """An answer has failed, and must not have."""
 
 
 class ServingAnswers:

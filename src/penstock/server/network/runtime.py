@@ -24,17 +24,17 @@ from penstock.server.engine.commits import CommitDriver, CommitWaiters
 from penstock.server.engine.damaged_messages import DamagedMessages
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.ids import Ids
-from penstock.server.flight.readers import ReaderTable
-from penstock.server.limits.creation import Creation
-from penstock.server.limits.memory import TURN_BYTES, Memory
 from penstock.server.limits.state_memory import StateMemory
+from penstock.server.logs import Logger
 from penstock.server.network.busy_poll import BusyPoll
 from penstock.server.network.cold_reads import ColdReads
+from penstock.server.network.creation import Creation
+from penstock.server.network.memory import TURN_BYTES, Memory
 from penstock.server.network.peers import Peers, source_of
 from penstock.server.network.pollers import Pollers
-from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions
-from penstock.server.process.processors import usable_processors
+from penstock.server.options.broker_options import BrokerOptions
+from penstock.server.registry.readers import ReaderTable
+from penstock.server.system.cpus import usable_cpus
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session
@@ -86,7 +86,7 @@ class Runtime:
         self.ids = Ids(engine.log.identity, engine.broker)
         self.loop = asyncio.get_running_loop()
         self.backlog = engine.backlog = Backlog(engine.log, self.loop.call_soon_threadsafe, self.loop.call_later)
-        self.busy_poll = BusyPoll(self.loop, usable_processors())
+        self.busy_poll = BusyPoll(self.loop, usable_cpus())
         self.sessions: dict[int, AnySession] = {}
         #: Those of them that ask for messages again and again.
         self.pollers = Pollers()

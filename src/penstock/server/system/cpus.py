@@ -1,29 +1,29 @@
-"""How many processors this process may use: what a thread that polls takes must not be what others need."""
+"""How many CPUs this process may use. A thread that polls must leave enough for the others."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-#: Where the control groups of version 2 are.
+#: The root of control groups, version 2.
 _GROUPS = "sys/fs/cgroup"
 
 
-def usable_processors(root: Path = Path("/")) -> float:
-    """By the processors it may run on, and by the quotas of its control groups: a container's limit is one."""
-    processors = float(len(os.sched_getaffinity(0)))
+def usable_cpus(root: Path = Path("/")) -> float:
+    """The CPUs of its affinity mask, or fewer if a control group's quota, such as a container's limit, is lower."""
+    cpus = float(len(os.sched_getaffinity(0)))
     for folder in _own_groups(root):
         try:
             quota, period = (folder / "cpu.max").read_text("ascii").split()
-        except (OSError, ValueError):  # the outermost group has no such file
+        except (OSError, ValueError):  # the root group has no such file
             continue
         if quota != "max":
-            processors = min(processors, int(quota) / int(period))
-    return processors
+            cpus = min(cpus, int(quota) / int(period))
+    return cpus
 
 
 def _own_groups(root: Path) -> list[Path]:
-    """The group this process is in, and those around it."""
+    """The folders of the process's control group and its ancestors."""
     try:
         lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
     except OSError:

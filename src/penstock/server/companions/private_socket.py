@@ -18,16 +18,15 @@ import shutil
 import struct
 import tempfile
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from penstock.admin import requests as admin_requests
 from penstock.flight import requests
 from penstock.flight.calls import Problem
-from penstock.server.flight.answers import Answers
+from penstock.server.logs import Logger
 from penstock.server.network.acceptor import peer_of
-from penstock.server.process.logs import Logger
 
 #: Connections at a time: a helper of ours has a few.
 MOST_CONNECTIONS = 64
@@ -44,6 +43,16 @@ _LENGTH = struct.Struct("<I")
 _DECODER: msgspec.msgpack.Decoder[requests.Request | admin_requests.Request] = msgspec.msgpack.Decoder(
     requests.Request | admin_requests.Request
 )
+
+
+class Answers(Protocol):
+    """Answers requests of companion processes."""
+
+    async def answer(self, request: Any) -> object:
+        """The answer, which may be a problem."""
+
+    def failed(self, error: Exception) -> None:
+        """An answer has failed, and must not have."""
 
 
 class Notes(Protocol):

@@ -20,7 +20,7 @@ from penstock.journal import check_url
 from penstock.journal.errors import JournalRefused
 from penstock.patterns import MOST_CHARACTERS
 from penstock.protocols import ProtocolError, protocols
-from penstock.server.process.listener_options import (
+from penstock.server.options.listener_options import (
     ListenAddress,
     Listener,
     ListenOptions,
