@@ -295,10 +295,10 @@ def test_messages_are_found_by_way_of_the_index() -> None:
     assert active.index is not None
     assert abs(len(active.index.offsets) - active.blocks_end // INDEX_STEP) <= 1
     for position in (1, 2, 777, 1500, 2999, 3000):
-        assert log.message(position).payload == b"%d" % (position - 1) * 100
+        assert log.messages([position])[0].payload == b"%d" % (position - 1) * 100
     log.close()
     again = FileLog(disk)
-    assert again.message(778).payload == b"777" * 100
+    assert again.messages([778])[0].payload == b"777" * 100
     assert [block.first for block in again.read(2998)] == [2998, 2999, 3000]
 
 
@@ -322,7 +322,7 @@ def test_a_damaged_block_is_not_given_out() -> None:
     disk.flip(segment_name(1), (64 + 130) * 8)
     again = FileLog(disk)
     with pytest.raises(JournalDamaged, match="checksum is wrong"):
-        again.message(1)
+        again.messages([1])
 
 
 def test_what_is_kept_for_look_ups_is_bounded() -> None:
@@ -330,7 +330,7 @@ def test_what_is_kept_for_look_ups_is_bounded() -> None:
     for _ in range(40):
         add(log, bytes(1 << 20))
     for position in range(1, 41):
-        log.message(position)
+        log.messages([position])
     assert sum(stop - start for _, start, stop in log._locator._stretches) <= KEPT_BYTES
     assert not log.forget_unused(), "some was asked for just now"
     assert log.forget_unused()

@@ -78,7 +78,7 @@ def test_blocks_that_were_read_for_a_backlog_are_forgotten() -> None:
     async def story(scene: Scene) -> None:
         scene.work(1)
         last = scene.log.end - 1
-        scene.log.message(last)
+        scene.log.messages([last])
         scene.memory.look()
         assert scene.log._locator._stretches, "one was asked for just now"
         scene.memory.look()

@@ -82,13 +82,6 @@ class CommitsLost(DecisionNeeded):
         self.lost = lost
 
 
-def _advice(where: str) -> str:
-    """What to do about damage. The rows of a database have other copies, which its own tools bring back."""
-    if "://" in where:
-        return "Bring the rows back from a standby or a backup of the database"
-    return f"To keep the rest: penstock journal repair {where}"
-
-
 class JournalDamaged(JournalRefused):
     """Events that were confirmed are missing or unreadable. ``lost`` is the range of positions, end excluded."""
 

@@ -23,10 +23,11 @@ from time import sleep
 from typing import NoReturn
 
 import msgspec
+from typing_extensions import override
 
-from penstock.journal.contract import UNBOUNDED, JournalTools, OwnerOptions
+from penstock.journal.contract import UNBOUNDED, Journal, JournalTools, OwnerOptions
 from penstock.journal.errors import JournalRefused
-from penstock.journal.files.disk import RealFile
+from penstock.journal.files.disk import Disk, RealFile, SharedDisk
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.journal import OwnedFiles
 from penstock.journal.format.checksum import crc32
@@ -38,7 +39,7 @@ _HEADER = Struct("<QII")
 _TRIES = 1000
 
 
-class MemoryJournal:
+class MemoryJournal(Journal):
     """A journal in memory: a new one, or by its ``address`` that of a running broker. See ``contract.Journal``."""
 
     shared = False
@@ -51,35 +52,36 @@ class MemoryJournal:
         if address:
             _parse(address)
 
+    @override
     def own(self) -> OwnedMemory:
-        """See Journal."""
         if self._address:
             raise JournalRefused(f"{self.where} belongs to a running broker: {SCHEME} alone is a new one")
         return OwnedMemory(self._options)
 
+    @override
     def follow(self, *, identity: int | None = None) -> JournalReader:
-        """See Journal."""
         if not self._address:
             raise JournalRefused(f"{SCHEME} is a new journal: who reads one names its owner, as in {SCHEME}PID/NUMBER")
         return JournalReader(SharedMemory(*_parse(self._address)), identity=identity)
 
+    @override
     def stand_by(self) -> NoReturn:
-        """See Journal."""
         raise JournalRefused("a journal in memory ends with its broker: no other can stand by to take it over")
 
+    @override
     def abandon(self) -> None:
-        """See Journal. Nothing waits."""
+        """Nothing waits."""
 
+    @override
     def tools(self) -> JournalTools:
-        """See Journal."""
         raise JournalRefused("a journal in memory can not be checked or repaired: it ends with its broker")
 
+    @override
     def transfer_source(self) -> NoReturn:
-        """See Journal."""
         raise JournalRefused("a journal in memory can not be copied: it ends with its broker")
 
+    @override
     def transfer_target(self) -> NoReturn:
-        """See Journal."""
         self.transfer_source()
 
 
@@ -98,20 +100,17 @@ class OwnedMemory(OwnedFiles):
     def __init__(self, options: OwnerOptions | None = None) -> None:
         self._memory = MemoryDisk()
         super().__init__(self._memory, options)
+        self.space = UnboundedSpace()
         self.address = self._memory.address
 
     @property
+    @override
     def memory_bytes(self) -> int:  # type: ignore[override]
-        """See OwnedJournal."""
         return sum(extent.size for extent in (*self.log.extents(), *self.log.kept()))
 
-    @property
-    def space(self) -> UnboundedSpace:
-        """See OwnedJournal."""
-        return UnboundedSpace()
-
+    @override
     def close(self) -> None:
-        """See OwnedJournal. What others hold stays readable for them."""
+        """What others hold stays readable for them."""
         super().close()
         self._memory.close()
 
@@ -119,23 +118,26 @@ class OwnedMemory(OwnedFiles):
 class MemoryFile(RealFile):
     """An open memory file."""
 
+    @override
     def read_now(self, size: int, offset: int) -> bytes | None:
-        """See File: there is no disk."""
+        """There is no disk."""
         return self.read(size, offset)
 
+    @override
     def allocate(self, size: int) -> None:
-        """See File. Pages come as they are written: taking them before would have the kernel clear them first."""
+        """Pages come as they are written: taking them before would have the kernel clear them first."""
         if size > self.size():
             self.truncate(size)
 
+    @override
     def sync(self) -> None:
-        """See File."""
+        pass
 
     def __del__(self) -> None:
         self.close()  # or who forgets it keeps the memory
 
 
-class MemoryDisk:
+class MemoryDisk(Disk):
     """A folder of memory files: see ``files.disk.Disk``. Any thread may use it."""
 
     syncs = False
@@ -153,12 +155,12 @@ class MemoryDisk:
         """By which another process finds it."""
         return f"{SCHEME}{os.getpid()}/{self._listing}"
 
+    @override
     def names(self) -> list[str]:
-        """See Disk."""
         return list(self._files)
 
+    @override
     def create(self, name: str) -> MemoryFile:
-        """See Disk."""
         with self._changing:
             if name in self._files:
                 raise FileExistsError(name)
@@ -166,15 +168,15 @@ class MemoryDisk:
             self._tell()
             return self.open(name)
 
+    @override
     def open(self, name: str) -> MemoryFile:
-        """See Disk."""
         with self._changing:
             if name not in self._files:
                 raise FileNotFoundError(name)
             return MemoryFile(os.dup(self._files[name]))
 
+    @override
     def rename(self, old: str, new: str) -> None:
-        """See Disk."""
         with self._changing:
             replaced = self._files.get(new)
             self._files[new] = self._files.pop(old)
@@ -182,22 +184,24 @@ class MemoryDisk:
             if replaced is not None:
                 os.close(replaced)
 
+    @override
     def unlink(self, name: str) -> None:
-        """See Disk."""
         with self._changing:
             gone = self._files.pop(name)
             self._tell()
             os.close(gone)
 
+    @override
     def sync(self) -> None:
-        """See Disk."""
+        pass
 
+    @override
     def free(self) -> int:
-        """See Disk."""
         return UNBOUNDED
 
+    @override
     def lock(self, name: str) -> MemoryFile:
-        """See Disk. Nobody else can have it."""
+        """Nobody else can have it."""
         return MemoryFile(os.memfd_create("penstock-lock"))
 
     def close(self) -> None:
@@ -219,7 +223,7 @@ class MemoryDisk:
         os.pwrite(self._listing, _HEADER.pack(self._generation, len(data), crc32(data)) + data, 0)
 
 
-class SharedMemory:
+class SharedMemory(SharedDisk):
     """The memory files of another process: see ``files.disk.SharedDisk``. Threads may share one."""
 
     def __init__(self, process: int, listing: int) -> None:
@@ -240,27 +244,28 @@ class SharedMemory:
         if self._listing >= 0:
             os.close(self._listing)
 
+    @override
     def names(self) -> list[str]:
-        """See ReadableDisk."""
         return list(self._look())
 
+    @override
     def numbered(self) -> list[tuple[str, int]]:
-        """See SharedDisk."""
         return [(name, inode) for name, (_, inode) in self._look().items()]
 
+    @override
     def number(self, name: str) -> int:
-        """See SharedDisk."""
         entry = self._look().get(name)
         if entry is None:
             raise FileNotFoundError(name)
         return entry[1]
 
+    @override
     def open(self, name: str) -> MemoryFile:
-        """See ReadableDisk."""
         return MemoryFile(self.descriptor(name))
 
+    @override
     def descriptor(self, name: str) -> int:
-        """See SharedDisk. A number that was given back, and means another file by now, is noticed."""
+        """A number that was given back, and means another file by now, is noticed."""
         number, inode = self._look().get(name, (-1, -1))
         with suppress(OSError):
             found = os.open(f"{self._folder}/{number}", os.O_RDONLY | os.O_CLOEXEC)
@@ -270,8 +275,8 @@ class SharedMemory:
         self._check_owner()
         raise FileNotFoundError(name)
 
+    @override
     def path(self, name: str) -> str:
-        """See SharedDisk."""
         entry = self._look().get(name)
         if entry is None:
             raise FileNotFoundError(name)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from penstock.journal.contract import LocatedBlock, SharedExtent
+from typing_extensions import override
+
+from penstock.journal.contract import BlockReader, LocatedBlock, SharedExtent
 from penstock.journal.errors import Gone
 from penstock.journal.files.mapped_segment import MappedSegment
 from penstock.journal.format.catalogue import QueueName
@@ -19,7 +21,7 @@ from penstock.journal.format.catalogue import QueueName
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class SharedExtentReader:
+class SharedExtentReader(BlockReader):
     """A range of the journal as ``views.arrow`` reads it: see ``contract.BlockReader``."""
 
     def __init__(self, identity: int, extents: Sequence[SharedExtent]) -> None:
@@ -28,10 +30,12 @@ class SharedExtentReader:
         self._extents = extents
 
     @property
+    @override
     def latest(self) -> int:
         """The end of what may be read."""
         return self._extents[-1].stop
 
+    @override
     def read(
         self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
     ) -> Iterator[LocatedBlock]:
@@ -56,11 +60,12 @@ class _OpenedExtent(MappedSegment):
             raise Gone(f"{extent.path} is another extent than {extent.name}")
         self._extent = extent
 
+    @override
     def offset_of(self, position: int, limit: int) -> int:
-        """See MappedSegment."""
         extent = self._extent
         return extent.offset if position == extent.start else super().offset_of(position, limit)
 
+    @override
     def name_of(self, number: int, limit: int) -> QueueName | None:
-        """See MappedSegment. None for a queue that is not meant."""
+        """None for a queue that is not meant."""
         return self._extent.names.get(number)

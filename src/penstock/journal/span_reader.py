@@ -21,8 +21,9 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
-from penstock.journal.contract import HeldExtent, LocatedBlock, SharedExtent, Span
+from penstock.journal.contract import Follower, HeldExtent, LocatedBlock, SharedExtent, Span
 from penstock.journal.errors import DataLoss, JournalDamaged, Replaced, Trimmed
 from penstock.journal.files.disk import File
 from penstock.journal.files.mapped_segment import MappedSegment
@@ -48,7 +49,7 @@ class SegmentSpan(NamedTuple):
     bridged: bool
 
 
-class SpanReader(ABC):
+class SpanReader(Follower, ABC):
     """A view of a journal: see ``contract.Follower``. Threads may share one."""
 
     def __init__(self, where: str) -> None:
@@ -83,6 +84,7 @@ class SpanReader(ABC):
 
     # How far it goes
 
+    @override
     def tail(self) -> StoredTail:
         """How far the journal goes now, and since when. Raises DataLoss, or JournalRefused.
 
@@ -100,18 +102,21 @@ class SpanReader(ABC):
             return tail
 
     @property
+    @override
     def earliest(self) -> int:
         """The first position that can be read: where the history begins."""
         tail = self.tail()
         return max(tail.floor, tail.start)
 
     @property
+    @override
     def latest(self) -> int:
         """The position after the last committed event."""
         return self.tail().committed
 
     # Ranges
 
+    @override
     def read(
         self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
     ) -> Iterator[LocatedBlock]:
@@ -128,8 +133,8 @@ class SpanReader(ABC):
             raise losses[0]
         return self._read(start, min(stop, tail.committed), verify=verify, accept_loss=accept_loss)
 
+    @override
     def mentions(self, message: int, start: int, stop: int) -> Iterator[LocatedBlock]:
-        """See Follower."""
         committed = self.tail().committed
         for span in self._spans(committed):
             low, high = max(span.first, start), min(span.end, stop, committed)
@@ -140,6 +145,7 @@ class SpanReader(ABC):
                 except BlockError as error:
                     raise self.damaged(extent, error, low, high) from None
 
+    @override
     def losses(self, start: int, stop: int) -> list[DataLoss]:
         """What a reader of the range has to know before it reads it."""
         tail = self.tail()
@@ -161,6 +167,7 @@ class SpanReader(ABC):
                 found.append(DataLoss((low, high), text, events=(low, seen)))
         return found
 
+    @override
     def position_at(self, time: int) -> int:
         """The position of the first event at or after a time, in microseconds since 1970; ``latest`` if there is none.
 
@@ -179,6 +186,7 @@ class SpanReader(ABC):
                     return max(block.first + int(rows[0]), earliest)
         return tail.committed
 
+    @override
     def counts(self, start: int, stop: int | None = None, *, accept_loss: bool = False) -> dict[int, int]:
         """How many messages were published in the range, by queue number. Reads headers and two small columns only."""
         stop = self.latest if stop is None else stop
@@ -191,39 +199,42 @@ class SpanReader(ABC):
             total = counted
         return {number: int(total[number]) for number in np.flatnonzero(total).tolist()}
 
+    @override
     def spans(self) -> list[SegmentSpan]:
         """The extents that are there now, oldest first; some may lie below the beginning of the history."""
         return self._spans(self.tail().committed)
 
+    @override
     def hold(self, span: Span) -> MappedSegment | None:
-        """See Follower. What is removed stays readable while it is mapped."""
+        """What is removed stays readable while it is mapped."""
         assert isinstance(span, SegmentSpan)
         try:
             return self._segment(span)
         except FileNotFoundError:
             return None
 
+    @override
     def marks(self, span: Span, limit: int) -> tuple[list[int], list[int]] | None:
-        """See Follower."""
         extent = self.hold(span)
         return extent.marks(limit) if extent is not None else None
 
+    @override
     def shared(self, start: int, stop: int, wanted: Callable[[QueueName], bool] | None) -> list[SharedExtent]:
-        """See Follower."""
         spans = [span for span in self.spans() if max(span.first, start) < min(span.end, stop)]
         found = [self._shared(span, max(span.first, start), min(span.end, stop), wanted) for span in spans]
         if start < self.earliest:  # looked at last: an extent that was not listed any more may have been the first
             raise FileNotFoundError(f"the history begins at position {self.earliest} now")
         return found
 
+    @override
     def catalogue(self) -> SegmentCatalogue:
         """The queues that exist now."""
         committed = self.tail().committed
         spans = [span for span in self._spans(committed) if span.first < span.end]
         return self._segment(spans[-1]).catalogue(spans[-1].end) if spans else SegmentCatalogue()
 
+    @override
     def damaged(self, extent: HeldExtent, error: BlockError, position: int, stop: int) -> JournalDamaged:
-        """See Follower."""
         with suppress(FileNotFoundError):  # not by the mapping: the writer may cut what lies behind the committed
             file = self._file(extent.name)
             try:

@@ -63,13 +63,9 @@ class TransferBlock(NamedTuple):
 class TransferSource(Protocol):
     """A journal that is copied. Nobody else may change it meanwhile."""
 
-    @property
-    def facts(self) -> TransferFacts:
-        """What it says of itself."""
-
-    @property
-    def extents(self) -> list[TransferExtent]:
-        """Those of its log, oldest first."""
+    facts: TransferFacts
+    #: Oldest first.
+    extents: list[TransferExtent]
 
     def blocks(self, extent: TransferExtent) -> Iterator[TransferBlock]:
         """The blocks of an extent. Raises JournalDamaged at a bad one."""

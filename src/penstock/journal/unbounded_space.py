@@ -6,21 +6,24 @@ that finds no room raises LogFull, and is tried again.
 
 from __future__ import annotations
 
-from penstock.journal.contract import UNBOUNDED
+from typing_extensions import override
+
+from penstock.journal.contract import UNBOUNDED, Space
 
 
-class UnboundedSpace:
+class UnboundedSpace(Space):
     """There is always room, and nothing can be set aside."""
 
     free = UNBOUNDED
 
+    @override
     def look(self) -> int:
-        """See Space."""
         return UNBOUNDED
 
+    @override
     def has_room(self, size: int) -> bool:
-        """See Space."""
         return True
 
+    @override
     def fill_reserve(self, min_free: int, state: int) -> None:
-        """See Space."""
+        pass

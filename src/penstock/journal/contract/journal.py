@@ -53,13 +53,10 @@ class Standby(Protocol):
 class Journal(Protocol):
     """A journal by its URL. Nothing is touched before a role is taken; JournalRefused says why one is not to be had."""
 
-    @property
-    def where(self) -> str:
-        """For people."""
-
-    @property
-    def shared(self) -> bool:
-        """Whether brokers on several machines may own it in turn: who finds it owned stands by."""
+    #: For people.
+    where: str
+    #: Whether brokers on several machines may own it in turn: a broker that finds it owned stands by.
+    shared: bool
 
     def own(self) -> OwnedJournal:
         """Be the broker that writes it; it is made if it is new. Raises LogFailed, or LogFull, too.

@@ -26,9 +26,8 @@ class CheckpointStore(Protocol):
     so the log must not be trimmed above it.
     """
 
-    @property
-    def report(self) -> list[str]:
-        """What ``newest_good`` passed over, and why: for the operator."""
+    #: The checkpoints that ``newest_good`` skipped, and why: for the operator.
+    report: list[str]
 
     def positions(self) -> list[int]:
         """The positions that have one, oldest first."""
@@ -119,45 +118,24 @@ class OwnedJournal(Protocol):
     be read, and let go.
     """
 
-    @property
-    def lease(self) -> Lease | None:
-        """None where a lock keeps others away until this process ends."""
-
-    @property
-    def log(self) -> Log:
-        """Its events."""
-
-    @property
-    def checkpoints(self) -> CheckpointStore:
-        """States before positions."""
-
-    @property
-    def values(self) -> ValueStore:
-        """Small values."""
-
-    @property
-    def space(self) -> Space:
-        """Room for more."""
-
-    @property
-    def address(self) -> str:
-        """A URL by which other processes of this user follow it, while it is open."""
+    #: None where a lock keeps other owners away until this process ends.
+    lease: Lease | None
+    log: Log
+    checkpoints: CheckpointStore
+    values: ValueStore
+    space: Space
+    #: A URL by which other processes of this user follow the journal while it is open.
+    address: str
+    #: What the start repaired, for the operator.
+    report: Sequence[str]
+    #: Weaknesses of the place where the journal is kept, for the operator: a single copy, for instance.
+    warnings: Sequence[str]
+    #: Ranges of positions, ends excluded, that an operator has given up by a repair.
+    given_up: tuple[tuple[int, int], ...]
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory that it takes for what it keeps; 0 for one that keeps it elsewhere."""
-
-    @property
-    def report(self) -> Sequence[object]:
-        """What was put right at the start, for the operator."""
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What the operator should know about where it is kept: that there is one copy, for instance."""
-
-    @property
-    def given_up(self) -> tuple[tuple[int, int], ...]:
-        """Ranges of positions, ends excluded, that an operator has given up by a repair."""
 
     @property
     def expects_checkpoint(self) -> bool:

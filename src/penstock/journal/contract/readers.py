@@ -19,27 +19,27 @@ class Tail(Protocol):
 
     @property
     def identity(self) -> int:
-        """See Log."""
+        """``Log.identity``."""
 
     @property
     def durability(self) -> Durability:
-        """The owner's."""
+        """The owner's setting."""
 
     @property
     def start(self) -> int:
-        """See Log."""
+        """``Log.start``."""
 
     @property
     def floor(self) -> int:
-        """See Log."""
+        """``Log.floor``: where the history for readers begins."""
 
     @property
     def committed(self) -> int:
-        """See Log."""
+        """``Log.committed``."""
 
     @property
     def epoch(self) -> int:
-        """See Log."""
+        """``Log.epoch``."""
 
 
 class Span(Protocol):
@@ -72,9 +72,8 @@ class HeldExtent(Protocol):
     ``limit`` in the methods is the committed position: nothing behind it is looked at.
     """
 
-    @property
-    def name(self) -> str:
-        """For people."""
+    #: For people.
+    name: str
 
     def blocks(self, start: int, stop: int, *, verify: bool = True) -> Iterator[Block]:
         """The blocks that have events from ``start`` up to ``stop``, which must not lie behind the committed position.
@@ -108,13 +107,9 @@ class LocatedBlock(NamedTuple):
 class BlockReader(Protocol):
     """Whoever gives the blocks of a range."""
 
-    @property
-    def identity(self) -> int:
-        """See Log."""
-
-    @property
-    def where(self) -> str:
-        """The journal, for people."""
+    identity: int
+    #: The journal, for people.
+    where: str
 
     @property
     def latest(self) -> int:
@@ -123,7 +118,7 @@ class BlockReader(Protocol):
     def read(
         self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
     ) -> Iterator[LocatedBlock]:
-        """See Follower."""
+        """As ``Follower.read``."""
 
 
 class SharedExtent(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,13 +146,9 @@ class Follower(Protocol):
     are gone: ``Trimmed`` by retention, taken back by a crash, given up by a repair, or ``Replaced`` as a whole.
     """
 
-    @property
-    def identity(self) -> int:
-        """See Log."""
-
-    @property
-    def where(self) -> str:
-        """The journal, for people."""
+    identity: int
+    #: The journal, for people.
+    where: str
 
     def tail(self) -> Tail:
         """How far the journal goes now, and since when. Raises DataLoss, or JournalRefused."""

@@ -74,17 +74,12 @@ class JournalInfo(NamedTuple):
 class Repair(Protocol):
     """A repair: first what is wrong and what would be done, then, if it is wanted, doing it."""
 
-    @property
-    def found(self) -> Verdict:
-        """What is wrong."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is to be done."""
-
-    @property
-    def lost(self) -> Sequence[tuple[int, int]]:
-        """Ranges of positions, ends excluded, that will be given up."""
+    #: The problems before the repair.
+    found: Verdict
+    #: Whether there is nothing to do.
+    idle: bool
+    #: Ranges of positions, ends excluded, that will be given up.
+    lost: Sequence[tuple[int, int]]
 
     def plan(self) -> Sequence[str]:
         """What will be done, a line each, for people."""

@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from penstock.journal.contract import Checkpoint, Columns
+from typing_extensions import override
+
+from penstock.journal.contract import Checkpoint, CheckpointStore, Columns
 from penstock.journal.errors import LogFull, is_full
 from penstock.journal.files.disk import Disk, Part, ReadableDisk, write_all
 from penstock.journal.files.space import DiskSpace
@@ -73,7 +75,7 @@ class CheckpointReader:
             file.close()
 
 
-class Checkpoints(CheckpointReader):
+class Checkpoints(CheckpointReader, CheckpointStore):
     """The same for the folder's owner, who has its lock: see ``CheckpointStore``."""
 
     def __init__(
@@ -89,8 +91,8 @@ class Checkpoints(CheckpointReader):
         self._space = space
         self._may_be_damaged = may_be_damaged
 
+    @override
     def write(self, position: int, meta: bytes, columns: Columns, *, clean: bool = False) -> None:
-        """See CheckpointStore."""
         self.clear()
         kept = KEPT if self._may_be_damaged or position not in self.positions() else 1
         try:

@@ -70,9 +70,8 @@ class Held(Exception):
 class ReadableDisk(Protocol):
     """One folder, for who reads."""
 
-    @property
-    def where(self) -> str:
-        """The folder, for people."""
+    #: The folder, for people.
+    where: str
 
     def names(self) -> list[str]:
         """The files in the folder."""
@@ -219,15 +218,10 @@ class RealDisk:
     def __init__(self, folder: str | os.PathLike[str], *, read_only: bool = False) -> None:
         """``read_only`` is for other processes than the broker: nothing is made, and files are opened for reading."""
         self._folder = Path(folder)
-        self._where = str(self._folder)
+        self.where = str(self._folder)
         self._access = os.O_RDONLY if read_only else os.O_RDWR
         if not read_only:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-
-    @property
-    def where(self) -> str:
-        """See Disk."""
-        return self._where
 
     def names(self) -> list[str]:
         """See Disk."""
@@ -248,16 +242,16 @@ class RealDisk:
 
     def number(self, name: str) -> int:
         """See SharedDisk."""
-        found = os.stat(os.path.join(self._where, name))
+        found = os.stat(os.path.join(self.where, name))
         return found.st_dev << 64 | found.st_ino
 
     def descriptor(self, name: str) -> int:
         """See SharedDisk."""
-        return os.open(os.path.join(self._where, name), os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(os.path.join(self.where, name), os.O_RDONLY | os.O_CLOEXEC)
 
     def path(self, name: str) -> str:
         """See SharedDisk."""
-        return os.path.abspath(os.path.join(self._where, name))
+        return os.path.abspath(os.path.join(self.where, name))
 
     def rename(self, old: str, new: str) -> None:
         """See Disk."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 
+from typing_extensions import override
+
 from penstock.journal.contract import Checkpoint
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader
@@ -40,16 +42,18 @@ class JournalReader(SpanReader):
         self.identity = self._tail.read().identity if identity is None else identity
         self.tail()
 
+    @override
     def _look(self) -> StoredTail:
-        """See SpanReader. A few microseconds."""
+        """A few microseconds."""
         if self._inode() != self._tail_inode:
             self._open_tail()
         return self._tail.read()
 
+    @override
     def checkpoint(self, stop: int) -> Checkpoint | None:
-        """See Follower."""
         return CheckpointReader(self._disk, self.identity).newest_before(stop)
 
+    @override
     def close(self) -> None:
         """Let go of the files. What was read stays valid."""
         self._segments.clear()
@@ -57,9 +61,11 @@ class JournalReader(SpanReader):
 
     # How it is done
 
+    @override
     def _file(self, name: str) -> File:
         return self._disk.open(name)
 
+    @override
     def _spans(self, committed: int) -> list[SegmentSpan]:
         """Where the segments begin and end, oldest first. ``committed`` must have been read before.
 
@@ -99,6 +105,7 @@ class JournalReader(SpanReader):
         finally:
             os.close(file)
 
+    @override
     def _segment(self, span: SegmentSpan) -> MappedSegment:
         with self._lock:
             segment = self._segments.get(span.key)
@@ -111,6 +118,7 @@ class JournalReader(SpanReader):
             self._segments.move_to_end(span.key)
             return segment
 
+    @override
     def _path(self, segment: MappedSegment) -> str:
         return self._disk.path(segment.name)
 

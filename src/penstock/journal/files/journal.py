@@ -8,8 +8,22 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+from typing_extensions import override
+
 from penstock.journal.backup import Manifest, copy_journal, mark_put_back
-from penstock.journal.contract import AcceptedLoss, ExtentInfo, JournalInfo, OwnerOptions, Progress, Space, Verdict
+from penstock.journal.contract import (
+    AcceptedLoss,
+    ExtentInfo,
+    Journal,
+    JournalInfo,
+    JournalTools,
+    OwnedJournal,
+    OwnerOptions,
+    Progress,
+    Repair,
+    Space,
+    Verdict,
+)
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, Checkpoints
 from penstock.journal.files.disk import Disk, RealDisk
@@ -26,7 +40,7 @@ from penstock.journal.repair.survey import survey, verdict_of
 from penstock.journal.span_reader import SegmentSpan
 
 
-class FileJournal:
+class FileJournal(Journal):
     """The journal in a folder. Its owner has a lock in the operating system, so nobody takes over from it."""
 
     shared = False
@@ -35,35 +49,37 @@ class FileJournal:
         self.where = os.fspath(folder)
         self._options = options
 
+    @override
     def own(self) -> OwnedFiles:
-        """See Journal. Makes the folder."""
+        """Makes the folder."""
         return OwnedFiles(RealDisk(self.where), self._options)
 
+    @override
     def follow(self, *, identity: int | None = None) -> JournalReader:
-        """See Journal."""
         return JournalReader(self.where, identity=identity)
 
+    @override
     def stand_by(self) -> NoReturn:
-        """See Journal."""
         raise JournalRefused(f"{self.where} is a folder: one broker owns it, and no other can stand by to take it over")
 
+    @override
     def abandon(self) -> None:
-        """See Journal. Nothing can be done about a disk."""
+        """Nothing can be done about a disk."""
 
+    @override
     def tools(self) -> FileTools:
-        """See Journal."""
         return FileTools(self.where)
 
+    @override
     def transfer_source(self) -> AbstractContextManager[FolderSource]:
-        """See Journal."""
         return folder_source(self.where)
 
+    @override
     def transfer_target(self) -> AbstractContextManager[FolderTarget]:
-        """See Journal."""
         return folder_target(self.where)
 
 
-class OwnedFiles:
+class OwnedFiles(OwnedJournal):
     """A folder that is ours: see ``contract.OwnedJournal``."""
 
     memory_bytes = 0
@@ -75,77 +91,61 @@ class OwnedFiles:
         self.log = FileLog(disk, options, look_first=True)
         self.checkpoints = Checkpoints(disk, self.log.identity, self.log.space, may_be_damaged=self._may_be_damaged)
         self.values = FileValues(disk)
+        self.space: Space = self.log.space
         self.address = f"file:{os.path.abspath(disk.where)}"
+        self.report = list(map(str, self.log.report))
+        self.warnings = []
+        self.given_up = self.log.given_up
 
     @property
-    def space(self) -> Space:
-        """See OwnedJournal."""
-        return self.log.space
-
-    @property
-    def report(self) -> list[str]:
-        """See OwnedJournal."""
-        return list(map(str, self.log.report))
-
-    @property
-    def warnings(self) -> list[str]:
-        """See OwnedJournal. A folder is what it is."""
-        return []
-
-    @property
-    def given_up(self) -> tuple[tuple[int, int], ...]:
-        """See OwnedJournal."""
-        return self.log.given_up
-
-    @property
+    @override
     def expects_checkpoint(self) -> bool:
-        """See OwnedJournal."""
         return self.log.expects_checkpoint
 
+    @override
     def check_reach(self, position: int) -> bool:
-        """See OwnedJournal."""
         return self.log.check_reach(position)
 
+    @override
     def begin(self) -> None:
-        """See OwnedJournal."""
         self.log.begin()
 
+    @override
     def close(self) -> None:
-        """See OwnedJournal."""
         self.log.close()
 
 
-class FileTools:
+class FileTools(JournalTools):
     """For operators: see ``contract.JournalTools``."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
+    @override
     def create(self) -> bool:
-        """See JournalTools."""
         if os.path.isfile(os.path.join(self._folder, NAME)):
             return False
         FileLog(RealDisk(self._folder)).close()
         return True
 
+    @override
     def check(self) -> None:
-        """See JournalTools."""
         if not any(name == NAME or is_segment(name) for name in os.listdir(self._folder)):
             raise JournalRefused(f"{self._folder} is not a journal: it has neither {NAME} nor segments")
 
+    @override
     def size(self) -> int:
-        """See JournalTools."""
         with suppress(OSError):  # a segment may be trimmed meanwhile
             return sum(path.stat().st_size for path in Path(self._folder).glob("*.seg"))
         return 0
 
+    @override
     def verify(self, progress: Progress) -> Verdict:
-        """See JournalTools."""
         self.check()
         return verdict_of(survey(RealDisk(self._folder, read_only=True), progress))
 
+    @override
     def info(self) -> JournalInfo:
-        """See JournalTools."""
         self.check()
         disk = RealDisk(self._folder, read_only=True)
         reader = JournalReader(disk)
@@ -159,12 +159,12 @@ class FileTools:
         finally:
             reader.close()
 
+    @override
     def back_up(self, target: str, progress: Callable[[int], bool]) -> Manifest:
-        """See JournalTools."""
         return copy_journal(self._folder, target, progress)
 
+    @override
     def accept_loss(self) -> AcceptedLoss:
-        """See JournalTools."""
         self.check()
         disk = RealDisk(self._folder)
         with closing(take_lock(disk)):
@@ -178,8 +178,8 @@ class FileTools:
         return ExtentInfo(name, span.first, span.end - span.first, span.created, size, span.finished)
 
     @contextmanager
+    @override
     def repair(self, progress: Progress) -> Iterator[FileRepair]:
-        """See JournalTools."""
         self.check()
         disk = RealDisk(self._folder)
         lock = take_lock(disk)
@@ -189,7 +189,7 @@ class FileTools:
             lock.close()
 
 
-class FileRepair:
+class FileRepair(Repair):
     """See ``contract.Repair``."""
 
     def __init__(self, disk: Disk, progress: Progress) -> None:
@@ -200,8 +200,8 @@ class FileRepair:
         self.idle = self._plan.idle
         self.lost = self._plan.lost
 
+    @override
     def plan(self) -> list[str]:
-        """See Repair."""
         todo, lines = self._plan, []
         if todo.new:
             lines.append(f"To be written: {', '.join(new.name for new in todo.new)}")
@@ -210,10 +210,10 @@ class FileRepair:
             lines.append(f"To be kept aside: {', '.join([*todo.strays, *todo.copied, *todo.moved])}")
         return lines
 
+    @override
     def carry_out(self, progress: Progress) -> list[str]:
-        """See Repair."""
         return [] if self.idle else carry_out(self._disk, self._plan, progress)
 
+    @override
     def check(self) -> Verdict:
-        """See Repair."""
         return self.found if self.idle else verdict_of(survey(self._disk))

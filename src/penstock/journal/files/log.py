@@ -42,7 +42,6 @@ from penstock.journal.files.space import START_BYTES, DiskSpace
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import TailWriter
 from penstock.journal.format.block import Batch, Block, BlockError
-from penstock.journal.format.rows import MessageRow
 from penstock.journal.format.segment import HEADER_SIZE, KEPT, Segment, is_kept, is_segment
 from penstock.journal.repair.survey import Finding
 from penstock.journal.segmented_log import SegmentedLog
@@ -318,10 +317,6 @@ class FileLog(SegmentedLog):
     def forget_unused(self) -> bool:
         """See Log."""
         return self._locator.forget_unused()
-
-    def message(self, position: int) -> MessageRow:
-        """The message at a position. Raises Gone."""
-        return self.messages([position])[0]
 
     # How it is done
 

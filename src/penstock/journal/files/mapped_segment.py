@@ -13,6 +13,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from threading import Lock
 
+from typing_extensions import override
+
+from penstock.journal.contract import HeldExtent
 from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
 from penstock.journal.format.block import Block, BlockError, BlockHeader, check_body, parse_header
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
@@ -28,7 +31,7 @@ WORTH_SCANNING = 4096
 _DETAIL = 1 << COLUMN["detail"].id
 
 
-class MappedSegment:
+class MappedSegment(HeldExtent):
     """One segment: see ``contract.HeldExtent``."""
 
     def __init__(self, file: int, name: str, verified: Verified | None = None) -> None:
@@ -57,6 +60,7 @@ class MappedSegment:
         """Of the file, while this object is there."""
         return self._file
 
+    @override
     def blocks(self, start: int, stop: int, *, verify: bool = True) -> Iterator[Block]:
         """The blocks that have events from ``start`` up to ``stop``, which must not lie behind the committed position.
 
@@ -80,8 +84,8 @@ class MappedSegment:
         finally:
             run.end()
 
+    @override
     def mentions(self, message: int, start: int, stop: int) -> Iterator[Block]:
-        """See HeldExtent."""
         positions, offsets = self.marks(stop)
         low = max(bisect_right(positions, start) - 1, 0)
         high = bisect_left(positions, stop)
@@ -109,6 +113,7 @@ class MappedSegment:
         entry = bisect_left(index.offsets, time, key=lambda offset: self._header(offset).base) - 1
         return index.positions[entry] if entry >= 0 else self.first
 
+    @override
     def marks(self, limit: int) -> tuple[list[int], list[int]]:
         """Positions of blocks and where those start in the file, for every 64 KiB or so; at last, where all end."""
         index = self._index_up_to(limit)
@@ -118,6 +123,7 @@ class MappedSegment:
                 end = (self.footer.end, self.footer.blocks_end)
             return [*index.positions, end[0]], [*index.offsets, end[1]]
 
+    @override
     def name_of(self, number: int, limit: int) -> QueueName | None:
         """The name of a queue that a row of this segment mentions; None if the journal does not tell it."""
         name = self._catalogue.names.get(number)
@@ -127,6 +133,7 @@ class MappedSegment:
             name = self._catalogue.names.get(number)
         return name
 
+    @override
     def catalogue(self, limit: int) -> SegmentCatalogue:
         """The queues at its end. Look, don't touch."""
         with self._lock:

@@ -9,6 +9,8 @@ from operator import attrgetter
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeVar
 
+from typing_extensions import override
+
 from penstock.journal.files.disk import Disk, File
 from penstock.journal.format.block import (
     HEADER_SIZE,
@@ -324,15 +326,15 @@ class Locator:
         return index
 
 
-class _Bytes:
+class _Bytes(Readable):
     """A part of a file that was read already."""
 
     def __init__(self, data: bytes, start: int) -> None:
         self._data = data
         self._start = start
 
+    @override
     def read(self, size: int, offset: int) -> bytes:
-        """See File."""
         return self._data[offset - self._start : offset - self._start + size]
 
 

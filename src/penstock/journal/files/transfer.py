@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 
+from typing_extensions import override
+
 from penstock.journal.contract import FIRST_POSITION, Durability, resume_after
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, checkpoint_name, is_checkpoint
@@ -21,14 +23,22 @@ from penstock.journal.files.tail import TailWriter
 from penstock.journal.files.values import FileValues
 from penstock.journal.format.segment import HEADER_SIZE, Segment, is_segment
 from penstock.journal.repair.survey import survey
-from penstock.journal.transfer import Progress, TransferBlock, TransferExtent, TransferFacts, checked_blocks
+from penstock.journal.transfer import (
+    Progress,
+    TransferBlock,
+    TransferExtent,
+    TransferFacts,
+    TransferSource,
+    TransferTarget,
+    checked_blocks,
+)
 
 PARTIAL = ".partial"
 #: Bytes that are written at a time.
 _PIECE = 4 * 2**20
 
 
-class FolderSource:
+class FolderSource(TransferSource):
     """A folder that is copied: see ``transfer.TransferSource``. Nothing in it is changed."""
 
     def __init__(self, disk: RealDisk) -> None:
@@ -64,23 +74,24 @@ class FolderSource:
         sums = SegmentSums(flags, segment.first, segment.end, segment.last_at, segment.chain, segment.blocks)
         return TransferExtent(header, sums, segment.blocks_end - HEADER_SIZE)
 
+    @override
     def blocks(self, extent: TransferExtent) -> Iterator[TransferBlock]:
-        """See TransferSource."""
         with closing(self._disk.open(extent.name)) as file:
             yield from checked_blocks(self._disk.where, file, extent)
 
+    @override
     def checkpoints(self) -> Iterator[tuple[int, bytes]]:
-        """See TransferSource."""
         for position in CheckpointReader(self._disk, self.facts.identity).positions():
             with closing(self._disk.open(checkpoint_name(position))) as file:
                 yield position, file.read(file.size(), 0)
 
+    @override
     def value(self, name: str) -> bytes | None:
-        """See TransferSource."""
         return FileValues(self._disk).get(name)
 
+    @override
     def confirm(self) -> None:
-        """See TransferSource. The lock has kept others away."""
+        """The lock has kept others away."""
 
 
 @contextmanager
@@ -93,7 +104,7 @@ def folder_source(folder: str) -> Iterator[FolderSource]:
         yield FolderSource(disk)
 
 
-class FolderTarget:
+class FolderTarget(TransferTarget):
     """A folder that is being made: see ``transfer.TransferTarget``."""
 
     def __init__(self, folder: str) -> None:
@@ -105,8 +116,8 @@ class FolderTarget:
         self._disk = RealDisk(self._partial)
         self._facts: TransferFacts | None = None
 
+    @override
     def begin(self, facts: TransferFacts, extents: list[TransferExtent]) -> None:
-        """See TransferTarget."""
         self._facts = facts
         names = [name for name in self._disk.names() if name != LOCK]
         known = load_folder(self._disk)
@@ -121,8 +132,9 @@ class FolderTarget:
         folder = Folder(facts.identity, facts.created, facts.epoch, start, facts.given_up, resumes)
         store_folder(self._disk, folder)
 
+    @override
     def reached(self, extent: TransferExtent) -> int:
-        """See TransferTarget. A segment is there as a whole, or not at all."""
+        """A segment is there as a whole, or not at all."""
         with suppress(FileNotFoundError), closing(self._disk.open(extent.name)) as file:
             footer, sums = read_footer(file, extent.sums.first), extent.sums
             if footer is not None and file.read(HEADER_SIZE, 0) == extent.header:
@@ -130,8 +142,8 @@ class FolderTarget:
                 return sums.end if there == sums else sums.first
         return extent.sums.first
 
+    @override
     def add(self, extent: TransferExtent, blocks: Iterable[TransferBlock], progress: Progress) -> None:
-        """See TransferTarget."""
         with suppress(FileNotFoundError):
             self._disk.unlink(extent.name)
         with closing(self._disk.create(extent.name)) as file:
@@ -142,18 +154,18 @@ class FolderTarget:
             assembly.finish(extent.sums)
             file.sync()
 
+    @override
     def put_checkpoint(self, position: int, data: bytes) -> None:
-        """See TransferTarget."""
         with closing(self._disk.create(checkpoint_name(position))) as file:
             write_all(file, [data], 0)
             file.sync()
 
+    @override
     def put_value(self, name: str, value: bytes) -> None:
-        """See TransferTarget."""
         FileValues(self._disk).put(name, value)
 
+    @override
     def end(self, progress: Progress) -> None:
-        """See TransferTarget."""
         assert self._facts is not None
         facts = self._facts
         tail = TailWriter(self._disk, Durability.COMMIT, facts.identity)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from threading import Lock
 
+from typing_extensions import override
+
+from penstock.journal.contract import ValueStore
 from penstock.journal.files.disk import Disk, write_all
 
 #: What the new value is called until it is on disk.
@@ -11,15 +14,15 @@ NEW = ".new"
 DAMAGED = ".damaged"
 
 
-class FileValues:
+class FileValues(ValueStore):
     """The values in a data folder. Any thread may use it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._lock = Lock()
 
+    @override
     def get(self, name: str) -> bytes | None:
-        """See ValueStore."""
         if name not in self._disk.names():
             return None
         file = self._disk.open(name)
@@ -28,8 +31,9 @@ class FileValues:
         finally:
             file.close()
 
+    @override
     def put(self, name: str, value: bytes) -> None:
-        """See ValueStore. The folder is synced as well, or a power failure may bring back the file as it was."""
+        """The folder is synced as well, or a power failure may bring back the file as it was."""
         with self._lock:
             self._remove(name + NEW)
             file = self._disk.create(name + NEW)
@@ -41,14 +45,14 @@ class FileValues:
             self._disk.rename(name + NEW, name)
             self._disk.sync()
 
+    @override
     def delete(self, name: str) -> None:
-        """See ValueStore."""
         with self._lock:
             self._remove(name)
             self._disk.sync()
 
+    @override
     def set_aside(self, name: str) -> None:
-        """See ValueStore."""
         with self._lock:
             self._disk.rename(name, name + DAMAGED)
 

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
-from penstock.journal.contract import Durability, OwnerOptions, since_began
+from penstock.journal.contract import Durability, OwnedJournal, OwnerOptions, since_began
 from penstock.journal.errors import JournalOwned, JournalRefused, LogAway, LogError, LogFull
 from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
@@ -167,7 +167,7 @@ class DatabaseJournal:
                 return facts, shard, asked_at
 
 
-class OwnedDatabase:
+class OwnedDatabase(OwnedJournal):
     """A journal that is ours: see ``contract.OwnedJournal``."""
 
     memory_bytes = 0
