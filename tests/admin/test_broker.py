@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from penstock import compiled
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
 from penstock.admin.audit import Audit
 from penstock.admin.broker import BrokerClient
@@ -38,7 +38,7 @@ from penstock.client import connect
 from penstock.core.policy import QueueRules
 from penstock.endpoint.rights import Allowed
 from penstock.journal.backup import BackupError, copy_journal, restore_backup
-from penstock.server.admin.process import default_backups
+from penstock.server.admin.http_companion import default_backups
 from support.brokers import BrokerProcess
 from support.commands import COMMAND, environment
 from support.web import Api, WebBroker, eventually, path_of

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.admin.app import UNPROVEN_BODY_BYTES
 from penstock.admin.connections import HANDSHAKES, PIECE, PROVEN, UNPROVEN, Acceptor, HttpConnection, oldest_of_most
-from penstock.admin.process import listen
+from penstock.admin.http_process import listen
 from support.brokers import companion
 from support.certificates import Authority, client_context
 from support.web import Api, WebBroker, eventually

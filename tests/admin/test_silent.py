@@ -12,9 +12,9 @@ from typing import cast
 
 import pytest
 
+from penstock.admin.admin_requests import BrokerFigures
 from penstock.admin.problems import ApiProblem, problem
 from penstock.admin.pulse import SILENT_SECONDS, TICK, Pulse
-from penstock.admin.requests import BrokerFigures
 from support.web import Api, WebBroker, eventually
 
 

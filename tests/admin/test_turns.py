@@ -9,11 +9,11 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.service import AdminService
 from penstock.admin.settings import AdminSettings
 from penstock.core.broker import Broker
-from penstock.endpoint.process import Reporter
+from penstock.endpoint.companion import Reporter
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.server.admin.queue_requests import QueueRequests
 from support.effort import TurnMeter

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.endpoint.readers import ReaderRow
+from penstock.endpoint.readers_and_writers import ReaderRow
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight.broker import BrokerClient
 from penstock.flight.calls import Problem
+from penstock.flight.flight_requests import FRAME_BYTES, OutNow, Outs, Readers
 from penstock.flight.problems import Trouble
-from penstock.flight.requests import FRAME_BYTES, OutNow, Outs, Readers
 
 LENGTH = Struct("<I")
 

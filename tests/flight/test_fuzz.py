@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.flight import calls
-from penstock.flight.endpoint import ACTIONS
+from penstock.flight.flight_server import ACTIONS
 from support.brokers import BrokerProcess
 from support.flights import Flight
 

@@ -12,10 +12,10 @@ from penstock.core.broker import Broker
 from penstock.endpoint.rights import Allowed
 from penstock.flight.access import Caller, Peer
 from penstock.flight.calls import Read
+from penstock.flight.flight_requests import LeasedMessages, LeasedRows, OutNow
 from penstock.flight.history import History
 from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
-from penstock.flight.requests import LeasedMessages, LeasedRows, OutNow
 from penstock.journal.files.follower import JournalReader
 from penstock.server.flight.requests import leased_rows
 from support.folders import Life

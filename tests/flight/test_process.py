@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.endpoint.settings import EndpointSettings
-from penstock.server.flight.process import flight_process
+from penstock.server.flight.flight_companion import flight_process
 from penstock.server.logs import Logger
 from support.folders import Life
 

@@ -18,7 +18,7 @@ import pytest
 
 from penstock.endpoint.rights import Right
 from penstock.flight import calls
-from penstock.flight.endpoint import ACTIONS, Endpoint
+from penstock.flight.flight_server import ACTIONS, Endpoint
 from penstock.flight.machine import machine
 from support.brokers import BrokerProcess
 from support.flights import Flight, problem

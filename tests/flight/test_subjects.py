@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow.flight as fl
 import pytest
 
+from penstock.endpoint.certificate_subjects import common_name_of, subject_of_certificate
 from penstock.flight.access import peer_of
-from penstock.flight.subjects import common_name_of, subject_of_certificate
 from support.certificates import Authority, Certificate, client_context
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.client import connect
-from penstock.flight.endpoint import Endpoint
-from penstock.flight.requests import CHUNK_BYTES, CHUNK_ROWS
+from penstock.flight.flight_requests import CHUNK_BYTES, CHUNK_ROWS
+from penstock.flight.flight_server import Endpoint
 from support.brokers import BrokerProcess
 from support.flights import Flight, problem
 

@@ -14,10 +14,10 @@ import pytest
 
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.settings import EndpointSettings
-from penstock.server.admin.process import http_process
+from penstock.server.admin.http_companion import http_process
 from penstock.server.companions import companion_process as endpoints
 from penstock.server.companions.companion_process import CompanionProcess
-from penstock.server.flight.process import flight_process
+from penstock.server.flight.flight_companion import flight_process
 from penstock.server.logs import Logger
 from support.folders import Life
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from penstock.core.policy import SECOND
-from penstock.flight import requests
+from penstock.flight import flight_requests as requests
 from penstock.journal.errors import Fenced, LogAway
 from penstock.journal.format.block import Block
 from penstock.server.engine.cache import RecentMessages

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from penstock.core.policy import SECOND
-from penstock.flight import requests
+from penstock.flight import flight_requests as requests
 from penstock.flight.calls import Written
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.flight import requests
+from penstock.flight import flight_requests as requests
 from penstock.journal.contract import OwnedJournal, OwnerOptions
 from penstock.journal.errors import LogAway, LogFailed
 from penstock.journal.files.journal import OwnedFiles

@@ -15,7 +15,7 @@ from penstock.core.broker import Broker
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.flight.calls import Problem
-from penstock.flight.requests import Write
+from penstock.flight.flight_requests import Write
 from penstock.server.engine.engine import Engine
 from penstock.server.flight.requests import RequestHandler
 from penstock.server.limits.state_memory import StateMemory

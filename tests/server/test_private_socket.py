@@ -1,4 +1,4 @@
-"""The private socket: every request of flight/requests.py, to real brokers that are stopped and killed."""
+"""The private socket: every request of flight/flight_requests.py, to real brokers that are stopped and killed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.endpoint.readers import ReaderRow
+from penstock.endpoint.readers_and_writers import ReaderRow
 from penstock.endpoint.rights import Allowed, AskRights
-from penstock.flight import requests
+from penstock.flight import flight_requests as requests
 from penstock.flight.calls import Problem, Written
 from penstock.server.companions.private_socket import MOST_CONNECTIONS, PrivateSocket
 from penstock.server.process.answers import ServingAnswers

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
-from penstock.flight import requests
+from penstock.flight import flight_requests as requests
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.values import FileValues
 from penstock.server.logs import Logger

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.tls_errors import handshake_reason
+from penstock.tls_errors import handshake_reason
 from support.brokers import Peer, dial, wait_for
 from support.certificates import Authority, Certificate, client_context
 from support.good import PLAIN, Broker, Good, broker_with

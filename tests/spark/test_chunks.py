@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.flight.requests import CHUNK_BYTES
+from penstock.flight.flight_requests import CHUNK_BYTES
 from penstock.spark.chunks import DIGESTS, chunks, digest
 from penstock.spark.errors import SourceError
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.flight.calls import Range, Read, Status, TakeLease
-from penstock.flight.requests import Leased
+from penstock.flight.flight_requests import Leased
 from penstock.spark import endpoint, schemas
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.errors import BrokerAway, DataLoss

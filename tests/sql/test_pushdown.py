@@ -9,9 +9,9 @@ import duckdb
 import pyarrow.dataset as ds
 import pytest
 
+from penstock.flight.flight_requests import OutNow
 from penstock.flight.history import History
 from penstock.flight.live import STATES, Live
-from penstock.flight.requests import OutNow
 from penstock.journal import open_journal
 from penstock.journal.format.catalogue import QueueName
 from penstock.sql import pushdown

@@ -308,7 +308,7 @@ NOT_BY_PEERS = {
     "server/network/runtime:Runtime.protocol_errors": "one for each protocol and error that the code can name",
     "server/network/peers:Peers.token_rules": "a function",
     "server/process/companions:Companions.running": "one for each process beside the broker",
-    "server/admin/requests:AdminRequests.listeners": "one for each listener",
+    "server/admin/broker_requests:AdminRequests.listeners": "one for each listener",
     "server/admin/queue_requests:QueueRequests._numbers": "the numbers of the queues, while somebody lists them",
     "server/admin/tokens:TokenStore._tokens": "made by admins, 1,000 at most",
     "core/structures/indexed_lanes:DeadLane.reasons": "one for each reason that there is",

@@ -137,15 +137,15 @@ def _sql_depth() -> Attack:
 
 def _ticket(make: Callable[[int], bytes], bound: int = 0) -> Callable[[], Attack]:
     def attack() -> Attack:
-        from penstock.flight import calls, endpoint
+        from penstock.flight import calls, flight_server
 
         def parse(data: bytes) -> None:
             try:
-                endpoint._decoded(data, calls.Read)
+                flight_server._decoded(data, calls.Read)
             finally:
-                endpoint._action("status", data)
+                flight_server._action("status", data)
 
-        return Attack(bound or endpoint.REQUEST_BYTES, make, parse, taken=not bound, times=4)
+        return Attack(bound or flight_server.REQUEST_BYTES, make, parse, taken=not bound, times=4)
 
     return attack
 
@@ -329,8 +329,8 @@ ATTACKS: dict[str, tuple[str, Callable[[], Attack]]] = {
     "JSON payload, objects": ("admin/payloads.py", _payload('{"a":', "}")),
     "SQL, bytes": ("admin/http.py", _sql),
     "SQL, depth": ("sql/database.py", _sql_depth),
-    "Flight ticket, bytes": ("flight/endpoint.py", _ticket(lambda size: b"{}" + b" " * (size - 2))),
-    "Flight ticket, depth": ("flight/endpoint.py", _ticket(lambda depth: b'{"a":' * depth, 100_000)),
+    "Flight ticket, bytes": ("flight/flight_server.py", _ticket(lambda size: b"{}" + b" " * (size - 2))),
+    "Flight ticket, depth": ("flight/flight_server.py", _ticket(lambda depth: b'{"a":' * depth, 100_000)),
     "Flight pattern": ("flight/access.py", _flight_pattern),
     "access rule, pattern": ("server/options/broker_options.py", _rule_pattern),
     "web address": ("server/options/broker_options.py", _finishes(lambda size: "http://" + "a." * size, _web_address)),
@@ -366,7 +366,7 @@ OURS: dict[str, str] = {
             "admin/handlers/sql.py",
             "cli/up/children.py",
             "cli/up/driver.py",
-            "endpoint/process.py",
+            "endpoint/companion.py",
             "flight/broker.py",
             "journal/memory.py",
             "server/companions/private_socket.py",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.flight import requests
+from penstock.flight import flight_requests as requests
 from penstock.flight.calls import Problem, Written
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.problems import problem
 from penstock.admin.pulse import GIVE_UP_SECONDS, Pulse
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
+from penstock.admin.admin_requests import QueueFull, QueueRow
 from penstock.admin.broker import BrokerClient
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail, problem
-from penstock.admin.requests import QueueFull, QueueRow
 from penstock.admin.resources.common import Change
 from penstock.admin.resources.operations import Definitions
 from penstock.core.policy import QueueRules, policy_of, rules_of

@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
+from penstock.admin.admin_requests import BrokerFigures, Worked
 from penstock.admin.audit import Audit
 from penstock.admin.broker import BrokerClient
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
-from penstock.admin.requests import BrokerFigures, Worked
 from penstock.admin.resources.messages import Job, JobKind, JobState, Search
 from penstock.admin.search import SearchTerms, searched
 from penstock.admin.store import StateFile

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
+from penstock.admin.admin_requests import BrokerFigures, Histogram, QueueRow
 from penstock.admin.mirror import MessageCounts, QueueTotals, settled
 from penstock.admin.processes import ProcessFigures
-from penstock.admin.requests import BrokerFigures, Histogram, QueueRow
 from penstock.admin.resources.operations import Disk
 from penstock.admin.resources.peers import Pipeline
-from penstock.endpoint.readers import ReaderRow
+from penstock.endpoint.readers_and_writers import ReaderRow
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"

@@ -12,10 +12,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
+from penstock.admin.admin_requests import BrokerFigures, QueueRow, QueueRows
 from penstock.admin.broker import BrokerClient
 from penstock.admin.problems import ApiProblem
-from penstock.admin.requests import BrokerFigures, QueueRow, QueueRows
 from penstock.admin.resources.common import Sample
 from penstock.admin.resources.queues import Rates
 from penstock.admin.times import moment

@@ -11,8 +11,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
+from penstock.admin.admin_requests import BrokerFigures
 from penstock.admin.problems import ApiProblem, problem
-from penstock.admin.requests import BrokerFigures
 
 #: Seconds between two ticks. Every other one asks.
 TICK = 0.25

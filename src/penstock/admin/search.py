@@ -10,10 +10,10 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
+from penstock.admin.admin_requests import BrowsedMessage, Items
 from penstock.admin.broker import BrokerClient
 from penstock.admin.journal import JournalView
-from penstock.admin.requests import BrowsedMessage, Items
 from penstock.admin.resources.messages import MessagesQuery, Search
 from penstock.admin.times import micros
 from penstock.journal.format.rows import MessageRow

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.access import Gatekeeper
+from penstock.admin.admin_requests import BrokerFigures
 from penstock.admin.app import App, Handler
 from penstock.admin.assets import assets
 from penstock.admin.audit import Audit
@@ -27,10 +28,9 @@ from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.origins import Origins
 from penstock.admin.pulse import Pulse
-from penstock.admin.requests import BrokerFigures
 from penstock.admin.settings import AdminSettings
 from penstock.admin.store import StateFile
-from penstock.endpoint.process import Reporter
+from penstock.endpoint.companion import Reporter
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.sql.pool import Pool
 from penstock.sql.requests import SqlSettings

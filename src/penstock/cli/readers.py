@@ -13,7 +13,7 @@ from penstock.cli.api import Api
 from penstock.cli.endpoint import ask, endpoint_options, forget_name, over_flight
 from penstock.cli.output import age, json_option
 from penstock.cli.pages import page_options, pages, show_pages, wanted
-from penstock.endpoint.readers import ReaderRow
+from penstock.endpoint.readers_and_writers import ReaderRow
 from penstock.flight import calls
 
 COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LOST", "LEASED", "PIN", "SEEN", "OWNER")

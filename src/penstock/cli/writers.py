@@ -14,7 +14,7 @@ from penstock.cli.endpoint import ask, endpoint_options, forget_name, over_fligh
 from penstock.cli.output import age, json_option
 from penstock.cli.pages import page_options, pages, show_pages, wanted
 from penstock.flight import calls
-from penstock.flight.requests import Writer as FlightWriter
+from penstock.flight.flight_requests import Writer as FlightWriter
 
 COLUMNS = ("WRITER", "OWNER", "EPOCH", "PARTITIONS", "SEEN")
 

@@ -14,7 +14,7 @@ The same names with ``await`` are in :mod:`penstock.client.aio`. User's page: do
 * ``hosts`` finds the host that serves.
 * ``session`` (with ``operations``) is one connection of one protocol: ``phpmq``, ``sspq`` or ``kokaq``. ``protocol``
   describes a protocol to the rest of the client.
-* ``connection`` moves bytes. ``close_reasons`` and ``tls_errors`` explain why it ended.
+* ``connection`` moves bytes. ``close_reasons`` and :mod:`penstock.tls_errors` explain why it ended.
 """
 
 from penstock.client import aio

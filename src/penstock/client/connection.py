@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from penstock.client.errors import ClientError, Closed, ConnectFailed, Disconnected, ProtocolProblem, TimedOut
 from penstock.client.options import ClientOptions
-from penstock.client.tls_errors import handshake_reason
 from penstock.client.urls import Address
+from penstock.tls_errors import handshake_reason
 from penstock.wire.stream import StreamDecoder, WireError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from penstock.flight.process import main
+from penstock.flight.flight_process import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.stdin.buffer, sys.stdout.buffer))

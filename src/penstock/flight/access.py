@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pyarrow.flight as fl
 
+from penstock.endpoint.certificate_subjects import subject_of_identity
 from penstock.endpoint.rights import Allowed, Right
 from penstock.flight.calls import Pick, Problem
 from penstock.flight.problems import UnknownToken, trouble
-from penstock.flight.subjects import subject_of_identity
 from penstock.journal.format.catalogue import QueueName
 from penstock.patterns import MOST_CHARACTERS, fits_queue
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.flight.calls import Problem
+from penstock.flight.flight_requests import FRAME_BYTES, Request
 from penstock.flight.problems import Trouble, trouble
-from penstock.flight.requests import FRAME_BYTES, Request
 
 #: Seconds to wait for an answer: a commit on a very slow disk.
 PATIENCE = 60.0

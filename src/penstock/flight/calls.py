@@ -201,7 +201,7 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readers(msgspec.Struct, frozen=True, kw_only=True, tag="readers"):
-    """Action: readers, their positions and their lag. Answered by a list of ``endpoint.readers.ReaderRow``."""
+    """Action: readers, their positions and their lag. Answered by a list of ``ReaderRow``."""
 
 
 class Writers(msgspec.Struct, frozen=True, kw_only=True, tag="writers"):

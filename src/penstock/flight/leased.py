@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from penstock.flight.access import Caller, queue_name
 from penstock.flight.calls import Read
+from penstock.flight.flight_requests import LeasedMessages, LeasedRows
 from penstock.flight.history import History
 from penstock.flight.problems import trouble
-from penstock.flight.requests import LeasedMessages, LeasedRows
 from penstock.flight.views import schema, split
 from penstock.journal.errors import Gone
 from penstock.journal.format.catalogue import QueueName

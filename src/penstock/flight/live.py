@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.core.recovery.table import Meta, Table
+from penstock.flight.flight_requests import OutNow
 from penstock.flight.history import Chooser, History
 from penstock.flight.problems import trouble
-from penstock.flight.requests import OutNow
 from penstock.flight.views import LIVE, split
 from penstock.journal.contract import Follower
 from penstock.journal.errors import Gone

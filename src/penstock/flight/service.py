@@ -9,10 +9,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from penstock.endpoint.readers import ReaderRow
+from penstock.endpoint.readers_and_writers import ReaderRow
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.endpoint.settings import EndpointSettings
-from penstock.flight import calls, requests
+from penstock.flight import calls
+from penstock.flight import flight_requests as requests
 from penstock.flight.access import Caller, Callers, Peer, queue_filter, queue_name
 from penstock.flight.broker import BrokerClient
 from penstock.flight.history import History

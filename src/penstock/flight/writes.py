@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.flight import requests
+from penstock.flight import flight_requests as requests
 from penstock.flight.access import queue_name
 from penstock.flight.calls import Write
+from penstock.flight.flight_requests import CHUNK_BYTES, CHUNK_ROWS
 from penstock.flight.problems import trouble
-from penstock.flight.requests import CHUNK_BYTES, CHUNK_ROWS
 
 #: Microseconds: the longest time that the protocols can express, 136 years.
 MOST_TIME = 2**32 * 1_000_000

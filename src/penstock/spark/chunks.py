@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.flight.requests import CHUNK_BYTES
+from penstock.flight.flight_requests import CHUNK_BYTES
 from penstock.spark.errors import SourceError
 
 #: A chunk ends after this many rows, or before the row with which its payloads would exceed this many bytes.

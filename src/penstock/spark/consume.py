@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRow
 from pyspark.sql.types import StructType
 
 from penstock.flight.calls import Lag, Progress, Range, Read, Status, TakeLease
-from penstock.flight.requests import Leased
+from penstock.flight.flight_requests import Leased
 from penstock.spark.endpoint import log
 from penstock.spark.errors import Replaced
 from penstock.spark.executor import ReadPart

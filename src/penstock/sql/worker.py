@@ -17,12 +17,12 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow as pa
 
-from penstock.endpoint.process import begin, limit_memory
+from penstock.endpoint.companion import begin, limit_memory
 from penstock.flight.broker import BrokerClient
+from penstock.flight.flight_requests import OutNow, Outs
 from penstock.flight.history import History
 from penstock.flight.live import Live
 from penstock.flight.problems import Trouble
-from penstock.flight.requests import OutNow, Outs
 from penstock.journal import open_journal
 from penstock.journal.errors import LogError
 from penstock.sql.database import BadQuery, database, explained, run

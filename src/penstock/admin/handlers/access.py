@@ -6,14 +6,14 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.access import LOGIN_SECONDS, Gatekeeper, digest_of
+from penstock.admin.admin_requests import Token
 from penstock.admin.audit import Audit
 from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.origins import Origins
 from penstock.admin.pages import cursor_of, values_of
-from penstock.admin.requests import Token
 from penstock.admin.resources.access import NewToken, TokenMade, TokenSummary
 from penstock.admin.resources.common import Done, Page
 from penstock.admin.times import moment, moment_or_none

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
+from penstock.admin.admin_requests import BrokerFigures, Histogram, QueueRow
 from penstock.admin.broker import BrokerClient
 from penstock.admin.definitions import Importer, as_toml
 from penstock.admin.http import Answer, Request, converted
@@ -21,7 +22,6 @@ from penstock.admin.openapi import document
 from penstock.admin.pages import cursor_of, numbers_of, page
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.pulse import Pulse
-from penstock.admin.requests import BrokerFigures, Histogram, QueueRow
 from penstock.admin.resources.common import Done, Page, Role, Sample
 from penstock.admin.resources.operations import (
     Alarm,

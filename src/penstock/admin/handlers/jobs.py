@@ -6,15 +6,15 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
+from penstock.admin.admin_requests import QueueFull
 from penstock.admin.backups import Backups
 from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.jobs import JobRecord, Jobs
 from penstock.admin.pages import cursor_of, page, values_of
 from penstock.admin.problems import ApiProblem, fail
-from penstock.admin.requests import QueueFull
 from penstock.admin.resources.access import Role
 from penstock.admin.resources.common import Page
 from penstock.admin.resources.messages import Job, JobsQuery, NewJob

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
+from penstock.admin.admin_requests import BrowsedMessage, MessageInState
 from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.journal import JournalView, LifeEvent
@@ -14,7 +15,6 @@ from penstock.admin.mirror import Mirror
 from penstock.admin.pages import cursor_of, numbers_of, page, values_of
 from penstock.admin.payloads import data_of, shown
 from penstock.admin.problems import fail
-from penstock.admin.requests import BrowsedMessage, MessageInState
 from penstock.admin.resources.common import Done, Page, State
 from penstock.admin.resources.messages import (
     DeadGroup,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
 from penstock.admin.broker import BrokerClient
 from penstock.admin.handlers.broker import BrokerHandlers, disk_of, reasons_of
@@ -37,7 +37,7 @@ from penstock.admin.processes import own_processes
 from penstock.admin.pulse import Pulse
 from penstock.admin.resources.operations import StreamQuery
 from penstock.admin.settings import AdminSettings
-from penstock.endpoint.readers import ReaderRow
+from penstock.endpoint.readers_and_writers import ReaderRow
 from penstock.patterns import fits_queue
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
+from penstock.admin.admin_requests import ConnectionFull, ConnectionRow, ConnectionRows, LockRows
 from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.pages import cursor_of, numbers_of, page, values_of
 from penstock.admin.problems import fail
-from penstock.admin.requests import ConnectionFull, ConnectionRow, ConnectionRows, LockRows
 from penstock.admin.resources.common import Done, Page
 from penstock.admin.resources.peers import (
     ConnectionDetail,
@@ -24,7 +24,7 @@ from penstock.admin.resources.peers import (
     Writer,
 )
 from penstock.admin.times import moment, moment_or_none
-from penstock.endpoint.readers import ReaderRow
+from penstock.endpoint.readers_and_writers import ReaderRow
 from penstock.patterns import fits_queue
 
 #: Pieces that are asked for to fill one page: a filter that finds little goes on with the next request.

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
+from penstock.admin.admin_requests import QueueFull, QueueRow
 from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror, QueueTotals, total_of
 from penstock.admin.pages import cursor_of, page, values_of
 from penstock.admin.problems import ApiProblem, fail, problem
-from penstock.admin.requests import QueueFull, QueueRow
 from penstock.admin.resources.common import Done, Page
 from penstock.admin.resources.queues import (
     Counters,

@@ -10,15 +10,15 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
+from penstock.admin.admin_requests import QueueRow
 from penstock.admin.audit import Audit
 from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.mirror import Mirror, settled
 from penstock.admin.pages import cursor_of, page, values_of
 from penstock.admin.problems import fail
-from penstock.admin.requests import QueueRow
 from penstock.admin.resources.common import Done, Page
 from penstock.admin.resources.sql import (
     MOST_FILE_BYTES,
@@ -29,8 +29,8 @@ from penstock.admin.resources.sql import (
     SqlTable,
 )
 from penstock.admin.store import StateFile
-from penstock.endpoint.process import Reporter
-from penstock.endpoint.readers import ReaderRow
+from penstock.endpoint.companion import Reporter
+from penstock.endpoint.readers_and_writers import ReaderRow
 from penstock.sql.pool import Died, Pool, SqlRefused, TookTooLong
 from penstock.sql.requests import GIVEN, VIEWS, Format, ListTables, Outcome, Query
 from penstock.sql.requests import Request as Asked

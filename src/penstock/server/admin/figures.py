@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from penstock.admin.requests import Histogram
+from penstock.admin.admin_requests import Histogram
 
 #: Seconds: from a commit in memory to a disk that is very slow.
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

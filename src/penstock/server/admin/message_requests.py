@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.core.browse import lane_after, out_after, ready_after
 from penstock.core.queue import Out, Queue
 from penstock.core.structures import lane

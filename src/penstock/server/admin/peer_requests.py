@@ -7,7 +7,7 @@ from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.core.queue import Out
 from penstock.patterns import fits_queue
 from penstock.schema import Reason

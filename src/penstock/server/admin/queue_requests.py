@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.core.commands.publish import admit
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue

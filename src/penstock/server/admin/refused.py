@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.admin.requests import Refusal, RefusalCode
+from penstock.admin.admin_requests import Refusal, RefusalCode
 
 
 class RequestRefused(Exception):

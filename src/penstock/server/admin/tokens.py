@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.admin.requests import MakeToken, Token
+from penstock.admin.admin_requests import MakeToken, Token
 from penstock.patterns import includes_every_queue
 from penstock.server.network.access import TokenRule
 from penstock.server.options.broker_options import AccessRule

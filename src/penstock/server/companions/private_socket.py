@@ -1,4 +1,4 @@
-"""The private socket for our own helpers, such as the Flight endpoint: ``flight/requests.py`` has its language.
+"""The private socket for our own helpers, such as the Flight endpoint: ``flight/flight_requests.py`` has its language.
 
 It lies in a folder of its own that only the broker's user can enter; a note in the data folder says where, so that the
 next start removes what a killed broker has left. A broker that keeps nothing can't leave a note, and one that may write
@@ -22,8 +22,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.admin import requests as admin_requests
-from penstock.flight import requests
+from penstock.admin import admin_requests
+from penstock.flight import flight_requests as requests
 from penstock.flight.calls import Problem
 from penstock.server.logs import Logger
 from penstock.server.network.acceptor import peer_of

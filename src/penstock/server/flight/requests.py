@@ -1,4 +1,4 @@
-"""What the Flight endpoint asks the broker for: see ``flight/requests.py``, which says what each answer means.
+"""What the Flight endpoint asks the broker for: see ``flight/flight_requests.py``, which says what each answer means.
 
 Whatever takes long is done a piece at a time, so that other peers are served in between. An answer that promises
 something waits for its commit.
@@ -20,7 +20,7 @@ from penstock.core.policy import MOST_SECONDS
 from penstock.core.queue import Queue
 from penstock.core.writers import ChunkKey
 from penstock.endpoint.rights import AskRights
-from penstock.flight import requests
+from penstock.flight import flight_requests as requests
 from penstock.flight.calls import Code, Problem, Written
 from penstock.patterns import fits_queue
 from penstock.schema import Reason

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.server.network.access import Peer, plain_address
 from penstock.server.network.proxy_protocol import ProxyError, read_header
 from penstock.server.network.session import QUICKACK
+from penstock.tls_errors import handshake_reason
 
 if TYPE_CHECKING:
     from penstock.server.network.runtime import Runtime
@@ -197,8 +198,6 @@ class Acceptor:
             with self._cancelled_by_close() if self.context is not None else nullcontext():
                 await self._runtime.loop.connect_accepted_socket(lambda: session, connection, ssl=self.context, **times)
         except OSError as error:
-            from penstock.client.tls_errors import handshake_reason  # noqa: PLC0415 - a start need not wait for the client
-
             self._runtime.count("failed_handshakes")
             reason = handshake_reason(error, "client")
             self._runtime.log.warning("TLS handshake failed", protocol=self._protocol, peer=peer.address, reason=reason)

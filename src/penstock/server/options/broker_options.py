@@ -218,7 +218,7 @@ class AccessRule(OptionTable, frozen=True, kw_only=True):
     #: The identity of whoever matches, to which the names of its readers and writers belong. Empty: that of the token,
     #: the subject or the network. Rules with the same name are of one identity.
     name: Annotated[str, Meta(max_length=100)] = ""
-    #: The certificate's subject (see flight/subjects.py), or a pattern of it (* and ?).
+    #: The certificate's subject (see endpoint/certificate_subjects.py), or a pattern of it (* and ?).
     subject: str = ""
     #: The user at the other end of a Unix-domain socket, by name or number.
     user: str = ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_args
 
-from penstock.admin import requests as admin_requests
+from penstock.admin import admin_requests
 from penstock.core.queue import Miscounted
 from penstock.flight.calls import Problem
 from penstock.journal.errors import Fenced, LogFailed
-from penstock.server.admin.requests import AdminRequests
+from penstock.server.admin.broker_requests import AdminRequests
 from penstock.server.flight.requests import RequestHandler
 from penstock.server.network.runtime import Runtime
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.settings import EndpointSettings
-from penstock.server.admin.process import http_process, wanted_http
+from penstock.server.admin.http_companion import http_process, wanted_http
 from penstock.server.companions.companion_process import CompanionProcess
 from penstock.server.companions.private_socket import Answers, Notes, PrivateSocket
-from penstock.server.flight.process import flight_process, wanted_settings
+from penstock.server.flight.flight_companion import flight_process, wanted_settings
 from penstock.server.logs import Logger
 from penstock.server.options.broker_options import BrokerOptions
 from penstock.server.process.readiness import Listening

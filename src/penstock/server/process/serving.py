@@ -13,9 +13,9 @@ from pathlib import Path
 
 from penstock import compiled
 from penstock.journal.errors import DecisionNeeded, Fenced, LogAway, LogError, LogFailed, LogFull
+from penstock.server.admin.broker_requests import AdminRequests
 from penstock.server.admin.figures import BrokerMeasures
-from penstock.server.admin.process import first_token
-from penstock.server.admin.requests import AdminRequests
+from penstock.server.admin.http_companion import first_token
 from penstock.server.admin.tokens import KeptTokens, TokenFile, TokenStore
 from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, CommitDriver, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine

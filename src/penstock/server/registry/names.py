@@ -10,7 +10,7 @@ from typing import Literal
 
 from penstock.core.broker import Broker
 from penstock.core.commands.write import TooManyWriters
-from penstock.flight import requests
+from penstock.flight import flight_requests as requests
 from penstock.server.options.broker_options import Limits
 
 

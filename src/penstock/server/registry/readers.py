@@ -17,8 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.core.broker import Broker
-from penstock.endpoint.readers import ReaderRow
-from penstock.flight import requests
+from penstock.endpoint.readers_and_writers import ReaderRow
+from penstock.flight import flight_requests as requests
 from penstock.journal.contract import ValueStore
 from penstock.server.logs import Logger
 from penstock.server.registry.names import check_owner

@@ -189,12 +189,12 @@ class Report(_Request, frozen=True, kw_only=True, tag="report"):
     pin: bool = False
     peer: str = ""
     owner: str = ""
-    #: See ``endpoint.readers.ReaderRow``.
+    #: See ``endpoint.readers_and_writers.ReaderRow``.
     lost_from: int = 0
 
 
 class Readers(_Request, frozen=True, kw_only=True, tag="readers"):
-    """List readers. Answered by a list of ``endpoint.readers.ReaderRow``."""
+    """List readers. Answered by a list of ``endpoint.readers_and_writers.ReaderRow``."""
 
 
 class ForgetReader(_Request, frozen=True, kw_only=True, tag="forget-reader"):

@@ -1,4 +1,4 @@
-"""What the HTTP process asks the broker for: see ``admin/requests.py``, which says what each answer means.
+"""What the HTTP process asks the broker for: see ``admin/admin_requests.py``, which says what each answer means.
 
 Each is answered within one turn and does a bounded amount of work. An answer that promises something waits for its
 commit.
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from penstock.admin import requests
+from penstock.admin import admin_requests as requests
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.message_requests import MessageRequests
 from penstock.server.admin.peer_requests import PeerRequests

@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 
 import pyarrow.flight as fl
 
+from penstock.endpoint.companion import Reporter, begin, read_settings, wait_for_address
 from penstock.endpoint.lines import BEAT_SECONDS, Failed, Ready
-from penstock.endpoint.process import Reporter, begin, read_settings, wait_for_address
 from penstock.endpoint.settings import EndpointSettings
 from penstock.flight.access import MIDDLEWARE, HeaderReader
-from penstock.flight.endpoint import Endpoint
+from penstock.flight.flight_server import Endpoint
 from penstock.flight.service import FlightService
 from penstock.journal.errors import LogAway
 

@@ -1,4 +1,4 @@
-"""What the HTTP process asks the broker for, over the private socket: see ``flight/requests.py`` for its layout.
+"""What the HTTP process asks the broker for, over the private socket: see ``flight/flight_requests.py`` for its layout.
 
 Every request does a bounded amount of work in the broker, whatever it holds: lists come in pieces, and what concerns
 many messages goes step by step. An answer that promises something is given when it is on disk. What can't be done is
@@ -380,7 +380,7 @@ class ReleaseLock(_Change, frozen=True, kw_only=True, tag="release-lock"):
 
 
 class ReaderNames(_Request, frozen=True, kw_only=True, tag="reader-names"):
-    """Who reads? Answered by a list of ``endpoint.readers.ReaderRow``: there are 1,000 at most."""
+    """Who reads? Answered by a list of ``endpoint.readers_and_writers.ReaderRow``: there are 1,000 at most."""
 
 
 class WriterNames(_Request, frozen=True, kw_only=True, tag="writer-names"):

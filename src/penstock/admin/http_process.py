@@ -15,8 +15,8 @@ import uvicorn
 from penstock.admin.connections import Acceptor, connection_type
 from penstock.admin.service import AdminService, largest_publish
 from penstock.admin.settings import AdminSettings
+from penstock.endpoint.companion import Reporter, begin, limit_memory, read_settings, wait_for_address
 from penstock.endpoint.lines import BEAT_SECONDS, Failed, Ready
-from penstock.endpoint.process import Reporter, begin, limit_memory, read_settings, wait_for_address
 from penstock.endpoint.sockets import listen_unix
 
 #: Seconds that requests on their way get at the end.
