@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from benches.flight import broker, write_journal
 from penstock.spark.lake.batches import Lake
 from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.archive.options import ArchiveOptions
 from penstock.spark.pipelines.decode import main as decode
 from penstock.spark.pipelines.insight.main import Insight, InsightOptions
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
@@ -120,7 +121,7 @@ def cost_of_archive_and_replay(spark: SparkSession, size: int) -> dict[str, floa
         write_journal(f"{folder}/data", size)
         with broker(f"{folder}/data") as addresses:
             source, lake = BrokerSource({"endpoint": addresses["flight"]}), f"{folder}/lake"
-            options = archive_main.ArchiveOptions(queue="default/q")
+            options = ArchiveOptions(queue="default/q")
             archived = archive_main.run(spark, source, lake, options, RunControl(once=True))
             choice = ReplayChoice(to="default/again", create=True)
             replayed = Replay(spark, source, lake, "bench").run(choice, None, RunControl())

@@ -11,9 +11,10 @@ import pytest
 
 from penstock.spark.lake import iceberg
 from penstock.spark.lake.batches import LakeError
+from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import Store
-from penstock.spark.lake.tables import KINDS, data_files
-from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.lake.tables import data_files
+from penstock.spark.pipelines.archive import options as archive_options
 from support.archives import STEPS, ArchiveRun, messages
 from support.tables import by_pandas, frame_by_spark
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_batch_stopped_at_any_step_is_there_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     run = ArchiveRun(spark, tmp_path, kind=kind)
     run.batch(0)
@@ -36,7 +37,7 @@ def test_a_batch_stopped_at_any_step_is_there_once(spark: SparkSession, tmp_path
     assert (last.state["rows"], last.state["quarantined"], last.done) == (60, 15, True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_schemas_grow_small_files_are_put_together_and_leftovers_go(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -72,9 +73,9 @@ def test_two_pipelines_on_one_table_from_two_places(spark: SparkSession, tmp_pat
     )
     assert other.lake.resume_at() == 10
     one.batch(1)
-    with pytest.raises(LakeError, match="has got messages of this journal from somebody else meanwhile"):
+    with pytest.raises(LakeError, match="was given messages of this journal by another pipeline"):
         other.archive.batch(messages(spark, 10, 10), 0)
-    found = data_files(Store(tmp_path), "orders", archive_main.catalogue_of(one.lake, one.options))
+    found = data_files(Store(tmp_path), "orders", archive_options.catalogue_of(one.lake, one.options))
     assert sum(file.rows for file in found) == 15
 
 
@@ -128,7 +129,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding=
 LINES = dict(zip(("delta", "iceberg", "parquet"), re.findall(r"^```py\n(.*?)^```$", PAGE, re.M | re.S), strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_the_lines_that_read_a_table_are_on_the_page(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:

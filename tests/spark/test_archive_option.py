@@ -11,8 +11,9 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock.flight.calls import Read
-from penstock.spark.lake.tables import KINDS
+from penstock.spark.lake.formats import FORMATS
 from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from support.queries import batches, once, written
@@ -28,7 +29,7 @@ FORGETTING = {"segment_bytes": 32 * 1024, "retention_bytes": 192 * 1024}
 
 def archive(spark: SparkSession, broker: SparkBroker, lake: Path | str, **options: Any) -> None:
     source = BrokerSource({"endpoint": broker.endpoint})
-    archive_main.run(spark, source, str(lake), archive_main.ArchiveOptions(**options), RunControl(once=True))
+    archive_main.run(spark, source, str(lake), archive_options.ArchiveOptions(**options), RunControl(once=True))
 
 
 def _replay(spark: SparkSession, broker: SparkBroker, lake: Path, table: str, like: bytes) -> None:
@@ -80,7 +81,7 @@ def _as_spark(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_batch_over_archive_and_journal(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, kind: str
 ) -> None:

@@ -18,11 +18,11 @@ from penstock.spark.archived.listing import list_archive
 from penstock.spark.errors import BadOption
 from penstock.spark.lake.batches import Decided, Lake, LakeError
 from penstock.spark.lake.coverage import covered
-from penstock.spark.lake.tables import KINDS
+from penstock.spark.lake.formats import FORMATS
 from penstock.spark.options import Use, parse
-from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.archive.main import Archive as Pipeline
-from penstock.spark.pipelines.archive.main import ArchiveOptions
+from penstock.spark.pipelines.archive.options import ArchiveOptions
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource
 from support.archives import NOON, ArchiveRun, messages
@@ -41,7 +41,7 @@ def refused(lake: Path, **options: object) -> str:
     """What the pipeline says, and that it has changed nothing."""
     before = files_in(lake)
     given = ArchiveOptions(table="orders", **options)  # type: ignore[arg-type]
-    found = archive_main.lake_of(str(lake), given)
+    found = archive_options.lake_of(str(lake), given)
     with pytest.raises(LakeError) as told:
         Pipeline(found, given, "journal")
     assert files_in(lake) == before
@@ -59,7 +59,7 @@ def iceberg_of_others(lake: Path, database: str) -> None:
     catalogue.close()
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "iceberg elsewhere"])
+@pytest.mark.parametrize("kind", [*FORMATS, "iceberg elsewhere"])
 def test_tables_that_others_made_are_refused(tmp_path: Path, kind: str) -> None:
     lake = tmp_path / "lake"
     (lake / "orders").mkdir(parents=True)
@@ -72,7 +72,7 @@ def test_tables_that_others_made_are_refused(tmp_path: Path, kind: str) -> None:
     found = kind.partition(" ")[0]
     for chosen in (None, found):
         assert "table orders is there, but nothing says what was written to it" in refused(lake, kind=chosen)
-    other = next(each for each in KINDS if each != found)
+    other = next(each for each in FORMATS if each != found)
     assert f"has been written with kind {found}, not {other}" in refused(lake, kind=other)
 
 
@@ -80,12 +80,12 @@ def test_a_folder_in_which_others_keep_something_is_no_place_for_a_table(tmp_pat
     """Upkeep would remove it."""
     (tmp_path / "orders_quarantine").mkdir()
     (tmp_path / "orders_quarantine" / "sheet.csv").write_text("a,b")
-    for kind in KINDS:
-        text = "table orders_quarantine would be where somebody else has orders_quarantine/sheet.csv"
+    for kind in FORMATS:
+        text = "table orders_quarantine would share its folder with orders_quarantine/sheet.csv, a foreign file"
         assert text in refused(tmp_path, kind=kind)
     for name in ("insight", "orders_quarantine"):
-        with pytest.raises(ValueError, match="it is what pipelines make of their own"):
-            archive_main.lake_of(str(tmp_path), ArchiveOptions(table=name))
+        with pytest.raises(ValueError, match="pipelines use it for tables of their own"):
+            archive_options.lake_of(str(tmp_path), ArchiveOptions(table=name))
 
 
 @pytest.mark.parametrize("name", ["orders", "orders_quarantine"])

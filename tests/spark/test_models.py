@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from penstock.client import connect
 from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from support.sparks import SparkBroker
@@ -76,7 +77,7 @@ def test_duckdb_and_spark_agree_on_the_models(
         for message in client.consume(idle=0.3):
             message.reject()
     source = BrokerSource({"endpoint": broker.endpoint})
-    archive_main.run(spark, source, str(lake), archive_main.ArchiveOptions(), RunControl(once=True))
+    archive_main.run(spark, source, str(lake), archive_options.ArchiveOptions(), RunControl(once=True))
     insight_main.run(spark, source, str(lake), insight_main.InsightOptions(), RunControl(once=True))
     found = _by_duckdb(lake)
     assert {name: _plain(rows) for name, rows in _by_spark(spark, lake).items()} == {

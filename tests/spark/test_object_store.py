@@ -18,10 +18,11 @@ from penstock.spark.errors import StoreFailed
 from penstock.spark.lake import files
 from penstock.spark.lake import store as store_module
 from penstock.spark.lake.batches import Decided, LakeError
+from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import S3Options, Store, s3_options
-from penstock.spark.lake.tables import KINDS, Table, catalogue_options, data_files, open_table
-from penstock.spark.pipelines.archive import main as archive_main
-from penstock.spark.pipelines.archive.main import ArchiveOptions
+from penstock.spark.lake.tables import Table, catalogue_options, data_files, open_table
+from penstock.spark.pipelines.archive import options as archive_options
+from penstock.spark.pipelines.archive.options import ArchiveOptions
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from spark.test_archive_option import KEEPING, archive, fill, forget, history, rows_in_journal
@@ -101,7 +102,7 @@ COMMITS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_batches_in_a_store_that_fails_now_and_then(
     spark: SparkSession,
     tmp_path: Path,
@@ -120,7 +121,7 @@ def test_batches_in_a_store_that_fails_now_and_then(
     assert front.left == []
     assert positions_of(kind, store, tmp_path, kind) == [list(range(20))] * 2
     there = Store(lake, S3Options(store.url, "", KEY, SECRET))
-    listed = data_files(there, "orders", archive_main.catalogue_of(run.lake, run.options))
+    listed = data_files(there, "orders", archive_options.catalogue_of(run.lake, run.options))
     assert sum(file.rows for file in listed) == 15
     assert SECRET not in "".join(capfd.readouterr())
     assert SECRET not in plans(spark)
@@ -170,7 +171,7 @@ def write_rows(lake: Store, table: Table, columns: pa.Schema, numbers: range) ->
         return [file for _, file in writer.close()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_store_that_stays_away_is_told_and_the_next_run_goes_on(
     spark: SparkSession, tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -190,7 +191,7 @@ def test_a_store_that_stays_away_is_told_and_the_next_run_goes_on(
     if kind == "iceberg":
         columns = pa.schema({"position": pa.int64(), "date": pa.string()})
         with pytest.raises(StoreFailed, match=rf"the store {lake} can't be written to"):
-            write_rows(run.archive._store, run.archive._table, columns, range(10, 20))
+            write_rows(run.tables.table.store, run.tables.table, columns, range(10, 20))
     with failing_proxy(store.port, []) as front, monkeypatch.context() as patch:
         run, real = at(front.url), files.write
 
@@ -203,7 +204,7 @@ def test_a_store_that_stays_away_is_told_and_the_next_run_goes_on(
         with pytest.raises(LakeError, match=rf"the lake {lake} can't be used|table orders\w* can't be written"):
             run.batch(1)
         with pytest.raises(LakeError, match=rf"the lake {lake} can't be written to"):
-            Store(lake, run.archive._store.options).check()
+            Store(lake, run.tables.table.store.options).check()
     again = at(store.url)
     again.batch(1)
     again.batch(2)
@@ -232,7 +233,7 @@ def test_the_history_before_the_journal(
 
 def test_no_right_to_write_is_told_before_anything_is_done(tmp_path: Path, store: ObjectStore) -> None:
     options = ArchiveOptions(store=options_of(store.url, READ_KEY, READ_SECRET), state=str(tmp_path))
-    lake = archive_main.lake_of(f"s3://{BUCKET}/none", options)
+    lake = archive_options.lake_of(f"s3://{BUCKET}/none", options)
     assert lake.store is not None
     with pytest.raises(LakeError, match=r"s3://lake/none can't be written to: .*Access ?Denied") as told:
         lake.store.check()

@@ -27,6 +27,7 @@ from penstock.spark.lake.store import Store
 from penstock.spark.lake.tables import data_files
 from penstock.spark.pipelines import windows
 from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.archive.payloads import Decoding, pack
 from penstock.spark.pipelines.decode import main as decode
 from penstock.spark.pipelines.insight import main as insight_main
@@ -70,7 +71,7 @@ def test_archive_once_then_on_and_on_restarted_and_compacted(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     broker, lake, now = new_broker(), tmp_path / "lake", [NOON]
-    options = archive_main.ArchiveOptions(clock=lambda: now[0])
+    options = archive_options.ArchiveOptions(clock=lambda: now[0])
 
     def run(how: RunControl) -> PipelineProgress:
         return archive_main.run(spark, source(broker), str(lake), options, how)
@@ -112,9 +113,9 @@ def test_archive_decodes_grows_and_quarantines(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     broker, lake = new_broker(), tmp_path / "lake"
-    inferring = archive_main.ArchiveOptions(table="orders", format="json", schema="infer")
+    inferring = archive_options.ArchiveOptions(table="orders", format="json", schema="infer")
 
-    def run(options: archive_main.ArchiveOptions) -> int:
+    def run(options: archive_options.ArchiveOptions) -> int:
         return archive_main.run(spark, source(broker), str(lake), options, RunControl(once=True)).rows
 
     broker.publish("orders", b"no json", b"{}", b"[]")  # that is no schema
@@ -139,19 +140,19 @@ def test_archive_decodes_grows_and_quarantines(
         "value.id is 5.5, not a whole number",
     ]
     with pytest.raises(LakeError, match="has been written with format json, not raw"):
-        run(archive_main.ArchiveOptions(table="orders"))
+        run(archive_options.ArchiveOptions(table="orders"))
     with pytest.raises(LakeError, match=r"column value\.id of the table is int64"):
-        run(archive_main.ArchiveOptions(table="orders", format="json", schema="id string, name string"))
+        run(archive_options.ArchiveOptions(table="orders", format="json", schema="id string, name string"))
     broker.publish("orders", b'{"id": 6, "name": "y", "more": true}')
     assert (
-        run(archive_main.ArchiveOptions(table="orders", format="json", schema="id long, name string, more boolean"))
+        run(archive_options.ArchiveOptions(table="orders", format="json", schema="id long, name string, more boolean"))
         == 1
     )
     for wrong in ("json", "csv"):
         with pytest.raises(ValueError, match="needs a schema"):
-            run(archive_main.ArchiveOptions(table="other", format=wrong))
+            run(archive_options.ArchiveOptions(table="other", format=wrong))
     with pytest.raises(ValueError, match="can't be understood"):
-        run(archive_main.ArchiveOptions(table="other", format="json", schema="id lnog"))
+        run(archive_options.ArchiveOptions(table="other", format="json", schema="id lnog"))
 
 
 ODD_NAMES = [
@@ -177,7 +178,7 @@ def test_archive_of_queues_with_odd_names(
     for name in [*ODD_NAMES, *long]:
         broker.publish(quote(name, safe=""), b"\0" + name.encode())
     for kind, name in (("parquet", "messages"), ("delta", "whole")):
-        options = archive_main.ArchiveOptions(kind=kind, table=name)
+        options = archive_options.ArchiveOptions(kind=kind, table=name)
         archive_main.run(spark, source(broker), str(lake), options, RunControl(once=True))
     assert set(by_pandas(lake, "whole", "queue")) == {*ODD_NAMES, *long}
     table = read_table(spark, lake, "messages")
@@ -285,7 +286,7 @@ def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
     monkeypatch.setattr(windows, "WINDOW_BYTES", 1000)  # so that there are some
     broker, lake = new_broker(), tmp_path / "lake"
     broker.publish("jobs", *[b"%d" % number for number in range(100)])
-    archive_main.run(spark, source(broker), str(lake), archive_main.ArchiveOptions(), RunControl(once=True))
+    archive_main.run(spark, source(broker), str(lake), archive_options.ArchiveOptions(), RunControl(once=True))
     choice = ReplayChoice(where="cast(payload as string) != '7'", to="default/again", create=True, chunk_rows=10)
 
     def replay(name: str, chosen: ReplayChoice, how: RunControl, rate: float | None = None) -> PipelineProgress:
@@ -385,4 +386,4 @@ def test_lag_is_what_the_source_tells_if_it_tells(told: str | None) -> None:
 def test_what_payloads_are_is_checked_before_anything_runs() -> None:
     Decoding("json", pack(pa.struct([("id", pa.int64())]))).check()
     with pytest.raises(ValueError, match="is no name for a table"):
-        archive_main.lake_of("lake", archive_main.ArchiveOptions(table="../up"))
+        archive_options.lake_of("lake", archive_options.ArchiveOptions(table="../up"))

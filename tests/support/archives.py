@@ -14,8 +14,9 @@ from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.lake import files
 from penstock.spark.lake.batches import Lake
 from penstock.spark.lake.tables import open_table
-from penstock.spark.pipelines.archive import main as archive_main
-from penstock.spark.pipelines.archive.main import Archive, ArchiveOptions
+from penstock.spark.pipelines.archive.main import Archive
+from penstock.spark.pipelines.archive.options import ArchiveOptions, lake_of
+from penstock.spark.pipelines.archive.table_sink import TableSink
 from penstock.spark.schemas import spark_schema
 from support.tables import positions
 
@@ -47,9 +48,14 @@ class ArchiveRun:
         """As after a kill: only what is in the lake is known. With other options than before, perhaps."""
         self._given |= options
         self.options = ArchiveOptions(**self._given)
-        self.lake = archive_main.lake_of(self.place, self.options)
+        self.lake = lake_of(self.place, self.options)
         self.lake.prepare()
         self.archive = Archive(self.lake, self.options, "journal")
+
+    @property
+    def tables(self) -> TableSink:
+        assert isinstance(self.archive.sink, TableSink)
+        return self.archive.sink
 
     def checkpoint(self, query: str) -> None:
         self.lake.checkpoint.mkdir(parents=True, exist_ok=True)
@@ -100,7 +106,7 @@ STEPS = {
 
 def _kill_at(patch: pytest.MonkeyPatch, run: ArchiveRun, step: str) -> None:
     place, name, after = STEPS[step]
-    target = type(run.archive._quarantine) if place is open_table else place
+    target = type(run.tables.quarantine) if place is open_table else place
     real: Callable[..., Any] = getattr(target, name)
 
     def call(*arguments: Any, **more: Any) -> Any:

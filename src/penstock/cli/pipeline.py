@@ -224,13 +224,14 @@ def archive(**flags: Any) -> int:
       penstock pipeline archive --lake s3://bucket/lake --store endpoint=https://s3.example.com --store secret=@FILE
     """
     from penstock.spark.pipelines.archive import main as archive_main  # noqa: PLC0415
+    from penstock.spark.pipelines.archive.options import ArchiveOptions, lake_of  # noqa: PLC0415
 
-    options = archive_main.ArchiveOptions(
+    options = ArchiveOptions(
         queue=flags["queue"], pattern=flags["pattern"], table=flags["table"], kind=flags["kind"], format=flags["form"],
         schema=_text_or_file(flags["schema"]), compact=flags["compact"], max_bytes=flags["max_bytes"],
         store=flags["store"], catalogue=flags["catalogue"], state=flags["state"],
     )  # fmt: skip
-    archive_main.lake_of(flags["lake"], options)
+    lake_of(flags["lake"], options)
     broker = _broker(flags)
     with _started("archive", flags) as (spark, run):
         progress = archive_main.run(spark, broker, flags["lake"], options, run)
@@ -309,7 +310,7 @@ def replay(**flags: Any) -> int:
       penstock pipeline replay --name big --table orders --where "value.country = 'CH'" --to shop/review --rate 50
       penstock pipeline replay --name tail --from journal --from-position 1000 --to shop/copy
     """
-    from penstock.spark.pipelines.archive.main import ArchiveOptions  # noqa: PLC0415
+    from penstock.spark.pipelines.archive.options import ArchiveOptions  # noqa: PLC0415
     from penstock.spark.pipelines.replay import Replay, ReplayChoice, chunk_rows  # noqa: PLC0415
 
     places = ArchiveOptions(store=flags["store"], catalogue=flags["catalogue"], state=flags["state"])

@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 from penstock.client import ClientError, connect
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow
-from penstock.spark.lake.tables import KINDS
+from penstock.spark.lake.formats import FORMATS
 from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.replay import Replay, State, chunk_rows
@@ -93,8 +94,8 @@ class PipelineStory(Counted[Figures]):
         super().__init__(Figures())
         self.broker = SparkBroker(folder / "broker")
         self.lake = folder / "lake"
-        self.kind = KINDS[seed % len(KINDS)]
-        self._cluster = Cluster(folder / "cluster") if seed % WITH_CLUSTER >= WITH_CLUSTER - len(KINDS) else None
+        self.kind = list(FORMATS)[seed % len(FORMATS)]
+        self._cluster = Cluster(folder / "cluster") if seed % WITH_CLUSTER >= WITH_CLUSTER - len(FORMATS) else None
         self._spark = spark
         self._log = folder / "pipeline.log"
         self._random = random.Random(seed)
@@ -227,7 +228,7 @@ class PipelineStory(Counted[Figures]):
     def _archive(self, clock: Callable[[], float]) -> None:
         """Work off what is there; in another hour, what was there before is compacted."""
         self.broker.publish("flow", b'{"n": -2}')
-        options = archive_main.ArchiveOptions(queue="default/flow", kind=self.kind, **DECODING, clock=clock)  # type: ignore[arg-type]
+        options = archive_options.ArchiveOptions(queue="default/flow", kind=self.kind, **DECODING, clock=clock)  # type: ignore[arg-type]
         archive_main.run(self._spark, self._source(), str(self.lake), options, RunControl(once=True))
 
     def _check_archive(self, what: str) -> int:

@@ -18,6 +18,7 @@ import msgspec
 from penstock.cli.up.lines import Broken, Going, Line, SparkReady, Task
 from penstock.spark.errors import SourceError
 from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.archive.options import ArchiveOptions
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, lines_of
 from penstock.spark.session import session
@@ -49,9 +50,7 @@ def main() -> int:
             stop.set()  # one without the other would be half the truth
 
     pipelines = {
-        "archive": lambda how: archive_main.run(
-            spark, broker, task.lake, archive_main.ArchiveOptions(pattern="*/*"), how
-        ),
+        "archive": lambda how: archive_main.run(spark, broker, task.lake, ArchiveOptions(pattern="*/*"), how),
         "insight": lambda how: insight_main.run(
             spark, broker, task.lake, insight_main.InsightOptions(pattern="*/*"), how
         ),

@@ -21,7 +21,7 @@ from penstock.spark.lake.store import Store
 class Coverage(msgspec.Struct, frozen=True):
     """Positions from ``start`` up to ``stop`` (exclusive). ``start`` 0: from the first row on, wherever that is.
 
-    ``of`` is as in an offset: ``queue`` or ``queuePattern``. ``rows`` counts both tables; 0: not counted.
+    ``of`` is as in an offset: ``queue`` or ``queuePattern``. ``rows`` counts both tables.
     """
 
     #: Empty: the tables have messages of several journals.
@@ -29,8 +29,8 @@ class Coverage(msgspec.Struct, frozen=True):
     of: dict[str, str]
     start: int
     stop: int
-    rows: int = 0
-    quarantined: int = 0
+    rows: int
+    quarantined: int
 
 
 def covered(checkpoint: Path, batch: int, before: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def write_coverage(store: Store, table: str, remembered: Mapping[str, Any]) -> N
     """Write the coverage beside the tables, if a stream has planned the batch."""
     if "covers" not in remembered:
         return
-    counts = {name: remembered[name] for name in ("rows", "quarantined") if name in remembered}
+    counts = {name: remembered[name] for name in ("rows", "quarantined")}
     data = msgspec.json.encode({**remembered["covers"], **counts})
     if store.remote:
         with store.create(_path(table)) as file:

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
+from typing_extensions import override
 
 from penstock.spark.lake.batches import Decided, sync
 from penstock.spark.lake.files import DataFile, Layout
@@ -23,6 +24,7 @@ from penstock.spark.lake.tables import (
     KEEP_HOURS,
     MARK,
     TARGET_BYTES,
+    CatalogueOptions,
     TableFile,
     Transactional,
     library,
@@ -39,10 +41,12 @@ COMMITS = 1000
 class DeltaFormat(Transactional):
     """A Delta table."""
 
-    kind = "delta"
+    log_folder = "_delta_log"
 
-    def __init__(self, store: Store, name: str) -> None:
-        super().__init__(store, name)
+    def __init__(
+        self, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
+    ) -> None:
+        super().__init__(store, name, catalogue, only_read=only_read)
         self._delta: Any = library("deltalake", "spark")
         self._actions: Any = library("deltalake.transaction", "spark")
         errors = library("deltalake.exceptions", "spark")
@@ -51,8 +55,13 @@ class DeltaFormat(Transactional):
         self._uri = store.uri(name)
         self._table: Any = None
 
+    @override
+    @classmethod
+    def recognises(cls, store: Store, name: str, catalogue: CatalogueOptions) -> bool:
+        return store.exists(f"{name}/{cls.log_folder}")
+
+    @override
     def exists(self) -> bool:
-        """Whether there is a log."""
         return self._opened() is not None
 
     def _opened(self) -> Any:
@@ -62,18 +71,18 @@ class DeltaFormat(Transactional):
                 self._table = self._delta.DeltaTable(self._uri, storage_options=options)
         return self._table
 
+    @override
     def refresh(self) -> None:
-        """Read new entries of the log."""
         if self._table is not None:
             self._table.update_incremental()
 
+    @override
     def has(self, query: str, batch: int) -> bool:
-        """Compares with the last version of the query's transactions."""
         version = self._version(query)
         return version is not None and version >= batch
 
+    @override
     def position(self, identity: str) -> int | None:
-        """The last version of the journal's transactions."""
         return self._version(_journal(identity))
 
     def _version(self, application: str) -> int | None:
@@ -81,20 +90,20 @@ class DeltaFormat(Transactional):
         version: int | None = None if table is None else table.transaction_version(application)
         return version
 
+    @override
     def last(self) -> Decided | None:
-        """The batch in our newest commit."""
         table = self._opened()
         for commit in table.history(COMMITS) if table is not None else ():
             if MARK in commit:
                 return msgspec.json.decode(commit[MARK], type=Decided)
         return None
 
+    @override
     def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
-        """Partitioned by date."""
         return Layout(self.name, columns.serialize().to_pybytes(), DIVIDED_BY, inside=False, prefix=prefix)
 
+    @override
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
-        """One commit, preceded by another one if there are new columns."""
         schema = self._delta.Schema.from_arrow(columns)
         actions = [self._action(file) for file in files]
         table = self._opened()
@@ -153,12 +162,12 @@ class DeltaFormat(Transactional):
         self._opened()
         self.refresh()
         if not self.store.remote:
-            log = Path(self.store.full(self.name), "_delta_log")
+            log = Path(self.store.full(self.name), self.log_folder)
             sync(log / f"{self._table.version():020}.json")
             sync(log)
 
+    @override
     def data_files(self) -> list[TableFile]:
-        """From the log, which has the positions too."""
         table = self._opened()
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist() if table is not None else []
         files = [
@@ -173,8 +182,8 @@ class DeltaFormat(Transactional):
         ]
         return sorted(files, key=lambda file: file.first)
 
+    @override
     def compact(self, spark: Any) -> int:
-        """By the library's own means. Running readers continue with their files."""
         table = self._opened()
         if table is None:
             return 0
@@ -185,13 +194,13 @@ class DeltaFormat(Transactional):
             done = table.optimize.compact(
                 target_size=TARGET_BYTES, commit_properties=self._delta.CommitProperties(custom_metadata=metadata)
             )
-        except self.conflicts:  # somebody else has changed these files: next time
+        except self.conflicts:  # another program has changed these files: try again in an hour
             return 0
         self._settle()
         return int(done["numFilesRemoved"])
 
+    @override
     def clean(self) -> None:
-        """Also removes files of repeated or killed tasks."""
         table = self._opened()
         if table is not None:
             table.vacuum(retention_hours=KEEP_HOURS, dry_run=False, full=True)

@@ -6,25 +6,23 @@ part of the same commit, describe the newest batch. The default catalogue is our
 
 from __future__ import annotations
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided, LakeError, sync
+from penstock.spark.lake.batches import Decided, sync
 from penstock.spark.lake.files import DataFile, Layout
+from penstock.spark.lake.iceberg_catalogue import DIVIDED_BY, MARK_QUERY, METADATA, IcebergCatalogue, url_of
 from penstock.spark.lake.rewriting import rewrite
-from penstock.spark.lake.store import Store, reason_of
+from penstock.spark.lake.store import Store
 from penstock.spark.lake.tables import (
-    CATALOGUE,
     KEEP_HOURS,
     MARK,
     TARGET_BYTES,
@@ -34,18 +32,6 @@ from penstock.spark.lake.tables import (
     library,
 )
 
-#: Partition column of a new table.
-DIVIDED_BY = ("date",)
-#: The file of our own catalogue.
-DATABASE = "iceberg.db"
-#: The property, in tables and snapshots, for the query of the batch.
-MARK_QUERY = "penstock.query"
-#: Properties of a new table: many small commits must not make its metadata grow.
-SETTINGS = {
-    "commit.manifest-merge.enabled": "true",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-}
 #: Hours for which old snapshots are kept.
 HISTORY_HOURS = 24
 
@@ -53,133 +39,75 @@ HISTORY_HOURS = 24
 class IcebergFormat(Transactional):
     """An Iceberg table."""
 
-    kind = "iceberg"
+    log_folder = "metadata"
 
-    def __init__(self, store: Store, name: str, options: CatalogueOptions, *, only_read: bool = False) -> None:
+    def __init__(
+        self, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
+    ) -> None:
         """``only_read``: change nothing, and do without our own catalogue, which may be on another machine."""
-        super().__init__(store, name)
-        errors = library("pyiceberg.exceptions", "iceberg")
-        library("pyiceberg.catalog.sql", "iceberg")
-        self._missing = (errors.NoSuchTableError, errors.NoSuchNamespaceError)
-        self._unwanted = (errors.BadRequestError, errors.ForbiddenError)
-        self._broken = (ValueError, FileNotFoundError, errors.ValidationError)
-        self.conflicts = (errors.CommitFailedException,)
-        database = library("sqlalchemy.exc", "iceberg").SQLAlchemyError
-        self.failures = (*_families(errors), database, OSError)
-        self._options = options
-        self._only_read = only_read
-        self._identifier = f"{options.namespace}.{name}"
+        super().__init__(store, name, catalogue, only_read=only_read)
+        self._catalogue = IcebergCatalogue(store, catalogue or CatalogueOptions(), only_read=only_read)
+        self.conflicts = self._catalogue.conflicts
+        self.failures = self._catalogue.failures
         self._table: Any = None
 
-    @property
-    def _database(self) -> Path:
-        return Path(self._options.folder or self.store.full(), DATABASE)
+    @override
+    @classmethod
+    def recognises(cls, store: Store, name: str, catalogue: CatalogueOptions) -> bool:
+        if catalogue.ours:
+            return store.has_files(f"{name}/{cls.log_folder}", METADATA)
+        return cls(store, name, catalogue, only_read=True).exists()
 
-    @cached_property
-    def _catalogue(self) -> Any:
-        given = dict(self._options.properties)
-        if self._options.ours:
-            self._database.parent.mkdir(parents=True, exist_ok=True)
-            given = {"type": "sql", "uri": f"sqlite:///{self._database}", "warehouse": _url(self.store, "")}
-        try:
-            return library("pyiceberg.catalog", "iceberg").load_catalog(
-                self._options.name or CATALOGUE, **{**self.store.iceberg_options(), **given}
-            )
-        except Exception as error:  # each kind of catalogue has its own exceptions
-            raise LakeError(f"{self._options.words} can't be used: {reason_of(error)}") from None
-
+    @override
     def exists(self) -> bool:
-        """Whether the catalogue has it, or had it."""
         return self._opened() is not None
 
     def _opened(self) -> Any:
         if self._table is None:
-            self._table = self._newest() if self._only_read and self._options.ours else self._loaded()
+            self._table = self._catalogue.table(self.name)
         return self._table
 
-    def _loaded(self) -> Any:
-        if self._options.ours and not self._database.exists():
-            return self._registered()
-        try:
-            return self._catalogue.load_table(self._identifier)
-        except self._missing:
-            return self._registered()
-
-    def _registered(self) -> Any:
-        """A table that is there but not in the catalogue, which was lost. Ours is repaired; others are the user's."""
-        table = self._newest()
-        if table is None:
-            return None
-        if not self._options.ours:
-            text = f"register_table({self._identifier!r}, {table.metadata_location!r})"
-            raise LakeError(f"the catalogue does not know table {self.name}, which is there: {text} tells it")
-        if self._only_read or MARK_QUERY not in table.properties:
-            return table
-        self._catalogue.create_namespace_if_not_exists(self._options.namespace)
-        return self._catalogue.register_table(self._identifier, table.metadata_location)
-
-    def _newest(self) -> Any:
-        """The table from its newest complete metadata: the last file may have been cut off by a crash."""
-        listed = [file.path for file in self.store.files(f"{self.name}/metadata", ".metadata.json")]
-        table = library("pyiceberg.table", "iceberg").StaticTable
-        for path in sorted(listed, key=_version, reverse=True):
-            with suppress(*self._broken):
-                return table.from_metadata(_url(self.store, self.store.relative(path)), self.store.iceberg_options())
-        return None
-
+    @override
     def refresh(self) -> None:
-        """Ask the catalogue."""
         if self._table is not None:
             self._table.refresh()
 
+    @override
     def has(self, query: str, batch: int) -> bool:
-        """Whether the table's newest batch is this one or a later one of the same query."""
         table = self._opened()
         if table is None or table.properties.get(MARK_QUERY) != query:
             return False
         return int(table.properties["penstock.batch"]) >= batch
 
+    @override
     def last(self) -> Decided | None:
-        """The table's newest batch."""
         table = self._opened()
         text = table.properties.get(MARK) if table is not None else None
         return None if text is None else msgspec.json.decode(text, type=Decided)
 
+    @override
     def position(self, identity: str) -> int | None:
-        """The next position after the newest batch, if it is of this journal."""
         last = self.last()
         return None if last is None or last.state.get("identity") != identity else last.position
 
+    @override
     def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
-        """By date. Iceberg requires all columns in the files."""
+        # Iceberg requires all columns in the files, partition columns included.
         return Layout(f"{self.name}/data", columns.serialize().to_pybytes(), DIVIDED_BY, inside=True, prefix=prefix)
 
+    @override
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
-        """One commit of columns, properties and files."""
         began = time.time()
         table = self._opened()
         marks = {MARK_QUERY: mark.query, "penstock.batch": str(mark.batch)}
-        with self._creation(columns) if table is None else _once(table) as transaction:
+        with self._catalogue.creation(self.name, columns) if table is None else _once(table) as transaction:
             if table is not None:
                 with transaction.update_schema() as update:
                     update.union_by_name(columns)
             transaction.set_properties({**marks, MARK: msgspec.json.encode(mark).decode()})
-            urls = [_url(self.store, file.path) for file in files]
+            urls = [url_of(self.store, file.path) for file in files]
             transaction.add_files(urls, snapshot_properties=marks, check_duplicate_files=False)
         self._settle(began)
-
-    def _creation(self, columns: pa.Schema) -> Any:
-        """Create the table with its first batch: a table without one would have no owner."""
-        self._catalogue.create_namespace_if_not_exists(self._options.namespace)
-        begin = partial(self._catalogue.create_table_transaction, self._identifier, columns, properties=SETTINGS)
-        try:
-            creation = begin(location=_url(self.store, self.name))
-        except self._unwanted:  # the catalogue chooses where metadata is: data files are in the lake
-            creation = begin()
-        with creation.update_spec() as update:
-            for name in DIVIDED_BY:
-                update.add_identity(name)
-        return creation
 
     def _settle(self, since: float) -> None:
         """Sync the metadata to disk, which the library does not do."""
@@ -191,8 +119,8 @@ class IcebergFormat(Transactional):
                     sync(file)
             sync(folder)
 
+    @override
     def data_files(self) -> list[TableFile]:
-        """From the manifests, which have the positions too."""
         table = self._opened()
         files = [self._described(table, task.file) for task in table.scan().plan_files()] if table is not None else []
         return sorted(files, key=lambda file: file.first)
@@ -203,8 +131,8 @@ class IcebergFormat(Transactional):
         where = self.store.uri(self.store.relative(file.file_path))
         return TableFile(where, first, last, file.record_count, _partition(table, file))
 
+    @override
     def compact(self, spark: Any) -> int:
-        """Executors write larger files, and one commit replaces the small ones by them."""
         table = self._opened()
         groups = self._small_files() if table is not None else []
         folder = f"{self.name}/data"
@@ -219,8 +147,8 @@ class IcebergFormat(Transactional):
                 for each in done:
                     for old in each.old:
                         update.delete_data_file(known[old])
-                    update.append_data_file(described(table.io, table.metadata, _url(self.store, each.new)))
-        except self.failures:  # somebody else has changed these files: next time
+                    update.append_data_file(described(table.io, table.metadata, url_of(self.store, each.new)))
+        except self.failures:  # another program has changed these files: try again in an hour
             return 0
         self._settle(began)
         return sum(len(each.old) for each in done)
@@ -243,6 +171,7 @@ class IcebergFormat(Transactional):
                 groups[-1].append(file)
         return [group for group in groups if len(group) > 1]
 
+    @override
     def clean(self) -> None:
         """Expire old snapshots through the library, then remove unreferenced files, which it leaves behind."""
         table = self._opened()
@@ -264,26 +193,9 @@ def _once(table: Any) -> Any:
     return table.transaction()
 
 
-def _families(errors: Any) -> tuple[type[Exception], ...]:
-    """All of the library's exceptions, which have no common base."""
-    kinds = (each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception))
-    return tuple(each for each in kinds if each.__module__ == errors.__name__)
-
-
 def _partition(table: Any, file: Any) -> dict[str, str]:
     spec = table.specs()[file.spec_id]
     return {field.name: str(file.partition[at]) for at, field in enumerate(spec.fields)}
-
-
-def _version(path: str) -> tuple[int, str]:
-    """The number at the start of a metadata file's name."""
-    name = path.rpartition("/")[2]
-    number = re.match(r"v?(\d+)", name)
-    return (int(number[1]) if number else 0), name
-
-
-def _url(store: Store, path: str) -> str:
-    return store.uri(path) if store.remote else f"file://{store.full(path)}"
 
 
 def _path(store: Store, file: Any) -> str:

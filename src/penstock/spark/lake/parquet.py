@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 import pyarrow as pa
+from typing_extensions import override
 
 from penstock.spark.lake.batches import Decided, LakeError
-from penstock.spark.lake.files import NO_NAME, DataFile, Layout
-from penstock.spark.lake.tables import Table, TableFile
+from penstock.spark.lake.files import NO_NAME, UNCOMMITTED, DataFile, Layout
+from penstock.spark.lake.store import Store
+from penstock.spark.lake.tables import CatalogueOptions, Table, TableFile
 
 DIVIDED_BY = ("namespace", "queue", "date", "hour")
 #: Query, batch, number, first and last position, rows.
@@ -26,19 +28,23 @@ _EXAMPLE = "batch-0f3a9c21-000000000007-0000-4711-5710-1000.parquet"
 class ParquetFormat(Table):
     """A folder of Parquet files."""
 
-    kind = "parquet"
+    @override
+    @classmethod
+    def recognises(cls, store: Store, name: str, catalogue: CatalogueOptions) -> bool:
+        paths = (each.path for each in store.files(name, ".parquet"))
+        return any(not UNCOMMITTED.search(path) for path in paths)
 
+    @override
     def exists(self) -> bool:
-        """Whether there is a file."""
         return self.store.has_files(self.name, ".parquet")
 
+    @override
     def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
-        """Outside of the table, in the folder of this attempt."""
         schema = columns.serialize().to_pybytes()
         return Layout(f"{attempt}/{self.name}", schema, DIVIDED_BY, inside=False, prefix=prefix)
 
+    @override
     def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> list[tuple[str, str]]:
-        """The files to move, and where to."""
         moves = []
         for number, file in enumerate(files):
             folders = file.path.rpartition("/")[0].partition(f"/{self.name}/")[2]
@@ -46,6 +52,7 @@ class ParquetFormat(Table):
             moves.append((file.path, f"{self.name}/{folders}/{name}"))
         return moves
 
+    @override
     def data_files(self) -> list[TableFile]:
         """Positions and rows from the files' names, without opening them. Raises LakeError for a foreign file."""
         paths = [self.store.relative(file.path) for file in self.store.files(self.name, ".parquet")]

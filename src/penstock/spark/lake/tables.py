@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 from msgspec import Struct
+from typing_extensions import override
 
 from penstock.spark.lake.batches import Decided, LakeError
-from penstock.spark.lake.files import UNCOMMITTED, DataFile, Layout
+from penstock.spark.lake.files import DataFile, Layout
+from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import Store, from_file, reason_of
 
-KINDS = ("delta", "iceberg", "parquet")
 QUARANTINE = "quarantine"
 #: The property of commits for the pipeline's state.
 MARK = "penstock"
@@ -77,15 +78,24 @@ def catalogue_options(given: Iterable[tuple[str, str]], folder: str = "") -> Cat
 
 
 class Table(ABC):
-    """A table by its name."""
+    """A table by its name, which may not exist yet."""
 
-    kind: ClassVar[str]
+    #: The folder of the format's own log in the table's folder; empty if it has none.
+    log_folder: ClassVar[str] = ""
     #: All exceptions of the format's library and its store.
     failures: tuple[type[Exception], ...] = (OSError,)
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(
+        self, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
+    ) -> None:
+        """``only_read``: change nothing, not even what an earlier run has left."""
         self.store = store
         self.name = name
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, store: Store, name: str, catalogue: CatalogueOptions) -> bool:
+        """Whether the table with this name has this format."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -132,8 +142,10 @@ class Transactional(Table):
     #: The library's exceptions for a commit that lost against another one.
     conflicts: tuple[type[Exception], ...] = ()
 
-    def __init__(self, store: Store, name: str) -> None:
-        super().__init__(store, name)
+    def __init__(
+        self, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
+    ) -> None:
+        super().__init__(store, name, catalogue, only_read=only_read)
         self._seen: tuple[str, int | None] | None = None
 
     @abstractmethod
@@ -144,13 +156,13 @@ class Transactional(Table):
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
         """One commit, including new columns. Raises one of ``conflicts``."""
 
+    @override
     def begin(self, identity: str) -> None:
-        """Keep others from adding rows of this journal from now on."""
         self.refresh()
         self._seen = identity, self.position(identity)
 
+    @override
     def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> list[tuple[str, str]]:
-        """Commit, unless the batch is there already."""
         try:
             self._commit(files, columns, mark)
         except self.failures as error:
@@ -165,7 +177,7 @@ class Transactional(Table):
                 self._seen = identity, self.position(identity)
                 return
             if self._seen is not None and self.position(identity) != self._seen[1]:
-                text = "has got messages of this journal from somebody else meanwhile"
+                text = "was given messages of this journal by another pipeline"
                 raise LakeError(f"table {self.name} {text}: run `archive` for a table in one place only")
             try:
                 self.append(files, columns, mark)
@@ -173,7 +185,9 @@ class Transactional(Table):
                 continue
             self._seen = identity, mark.position
             return
-        raise LakeError(f"table {self.name} is written to by somebody else all the time: try again later")
+        raise LakeError(
+            f"table {self.name} is being written by another program, {TRIES} times in a row: try again later"
+        )
 
 
 def library(module: str, extra: str) -> Any:
@@ -188,30 +202,20 @@ def open_table(
     kind: str, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
 ) -> Table:
     """The table with this name and format, which may not exist yet. ``only_read``: for readers."""
-    if kind == "delta":
-        from penstock.spark.lake.delta import DeltaFormat  # noqa: PLC0415 - its library is an extra
+    return table_class(kind)(store, name, catalogue, only_read=only_read)
 
-        return DeltaFormat(store, name)
-    if kind == "iceberg":
-        from penstock.spark.lake.iceberg import IcebergFormat  # noqa: PLC0415 - its library is an extra
 
-        return IcebergFormat(store, name, catalogue or CatalogueOptions(), only_read=only_read)
-    from penstock.spark.lake.parquet import ParquetFormat  # noqa: PLC0415 - as the others
-
-    return ParquetFormat(store, name)
+def table_class(kind: str) -> type[Table]:
+    """The class of a format's tables."""
+    module, _, name = FORMATS[kind].table.partition(":")
+    found: type[Table] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def kind_of(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> str | None:
     """The format of the table with this name; None if there is none."""
-    if store.exists(f"{name}/_delta_log"):
-        return "delta"
-    if catalogue is not None and not catalogue.ours:
-        if open_table("iceberg", store, name, catalogue, only_read=True).exists():
-            return "iceberg"
-    elif store.has_files(f"{name}/metadata", ".metadata.json"):
-        return "iceberg"
-    paths = (each.path for each in store.files(name, ".parquet"))
-    return "parquet" if any(not UNCOMMITTED.search(path) for path in paths) else None
+    options = catalogue or CatalogueOptions()
+    return next((kind for kind in FORMATS if table_class(kind).recognises(store, name, options)), None)
 
 
 def existing_table(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> Table | None:

@@ -31,7 +31,7 @@ from penstock.spark.lake.files import CUT
 from penstock.spark.lake.parquet import first_position
 from penstock.spark.lake.tables import QUARANTINE
 from penstock.spark.options import Use, parse
-from penstock.spark.pipelines.archive.main import ArchiveOptions, catalogue_of, lake_of
+from penstock.spark.pipelines.archive.options import ArchiveOptions, catalogue_of, lake_of
 from penstock.spark.pipelines.run import (
     LOOK_EVERY,
     SPARK_ERRORS,
