@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from penstock.cli import pipeline
+from penstock.cli.pipeline import archive
+from penstock.cli.pipeline.running import finish
+from penstock.spark.pipelines.archive.formats import FORMATS
+from penstock.spark.pipelines.archive.sinks import SINKS, SinkFlag, SinkKind
 from penstock.spark.pipelines.run import PipelineProgress
 from support.commands import penstock
 
@@ -21,6 +25,26 @@ def test_help_has_examples(command: str) -> None:
     done = penstock("pipeline", command, "--help")
     assert done.code == 0
     assert "Examples:" in done.out
+
+
+def test_kinds_and_formats_are_those_of_the_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the choices, in the help, and on the page. A kind's own flags are options."""
+    done = penstock("pipeline", "archive", "--help")
+    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    assert f"--kind [{'|'.join(SINKS)}]" in done.out
+    assert f"--format [{'|'.join(FORMATS)}]" in done.out
+    for kind in SINKS.values():
+        assert kind.title in " ".join(done.out.split())
+        assert f"`{kind.name}`" in page
+    for name in FORMATS:
+        assert f"| `{name}` |" in page
+    flag = SinkFlag("batch-size", "N", "Rows of an insert.")
+    monkeypatch.setitem(SINKS, "other", SinkKind("other", "Other", "other:Sink", (flag,)))
+    (option,) = archive.sink_options()
+    command = option(click.Command("archive"))
+    assert command.params[0].help == "Rows of an insert. Only with --kind other."
+    assert archive.sink_values({"batch_size": "7"}) == {"batch-size": "7"}
+    assert archive.sink_values({"batch_size": None}) == {}
 
 
 def test_an_unknown_pipeline_or_option() -> None:
@@ -49,9 +73,9 @@ def test_a_broker_that_is_not_there(command: tuple[str, ...], tmp_path: Path) ->
 
 def test_a_replay_that_is_done_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     done = PipelineProgress(done=True, before_rows=1_234, total_rows=1_234)
-    assert pipeline._end(done, {"as_json": False}) == 0
+    assert finish(done, {"as_json": False}) == 0
     assert "already done: all of its 1,234 rows" in capsys.readouterr().err
-    assert pipeline._end(done, {"as_json": True}) == 0
+    assert finish(done, {"as_json": True}) == 0
     assert '"before_rows":1234' in capsys.readouterr().out.replace(" ", "")
 
 
@@ -94,4 +118,4 @@ def test_the_file_for_spark_submit_is_the_command() -> None:
     run = subprocess.run(
         [sys.executable, done.out.strip(), "init", "--help"], capture_output=True, text=True, check=True
     )
-    assert "Make a Declarative Pipelines project" in run.stdout
+    assert "Create a Declarative Pipelines project" in run.stdout

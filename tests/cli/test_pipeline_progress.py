@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.cli.pipeline_progress import (
+from penstock.cli.pipeline.progress import (
     NOTE_EVERY,
-    TELL_EVERY,
+    REPORT_EVERY,
     ProgressDisplay,
     ending,
     progress_display,
@@ -69,7 +69,7 @@ def test_programs_are_told_of_each_batch_and_now_and_then_meanwhile(capsys: pyte
         shown.display.begin("starting Spark …")
         shown.display.show(BUSY)
         shown.display.show(BUSY)
-        shown.now = TELL_EVERY
+        shown.now = REPORT_EVERY
         shown.display.show(BUSY)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["batches"] for each in told] == [2, 2]

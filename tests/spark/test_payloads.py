@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.pipelines.archive import avro
+from penstock.spark.pipelines.archive import avro, payloads
+from penstock.spark.pipelines.archive.formats import FORMATS, check_schema
 from penstock.spark.pipelines.archive.payloads import Decoding, decode, inferred, pack, unpack
 
 ORDER = pa.struct(
@@ -35,6 +36,10 @@ ORDER = pa.struct(
 def one(payload: bytes, decoding: Decoding) -> tuple[Any, Any]:
     values, reasons = decode([payload], decoding)
     return (None if values is None else values.to_pylist()[0]), reasons.to_pylist()[0]
+
+
+def test_every_format_has_a_reader() -> None:
+    assert payloads._FORMATS.keys() == FORMATS.keys()
 
 
 def test_json_that_fits() -> None:
@@ -127,7 +132,7 @@ def zigzag(number: int) -> bytes:
 
 def test_avro() -> None:
     decoding = Decoding("avro", json.dumps(AVRO).encode())
-    decoding.check()
+    decoding.reader()
     payload = b"".join(
         [
             zigzag(-300), zigzag(1), zigzag(2), b"hi", zigzag(1), zigzag(1), zigzag(1), b"t", zigzag(0),
@@ -242,14 +247,14 @@ NO_SCHEMAS = [
 @pytest.mark.parametrize("schema", NO_SCHEMAS)
 def test_avro_schemas_that_are_none(schema: str) -> None:
     with pytest.raises(ValueError, match=r"Avro|union"):
-        Decoding("avro", schema.encode()).check()
+        Decoding("avro", schema.encode()).reader()
 
 
 def test_formats_that_cannot_be_meant() -> None:
     with pytest.raises(ValueError, match="choose one of raw, text, json, csv, avro"):
-        Decoding("xml").check()
+        check_schema("xml", "")
     with pytest.raises(ValueError, match="format csv needs a schema"):
-        Decoding("csv").check()
+        check_schema("csv", "")
 
 
 def test_a_schema_is_found_and_grows_by_fields_only() -> None:

@@ -61,7 +61,7 @@ def until(
         if enough(progress):
             stop.set()
 
-    return run(RunControl(seconds=0, stop=stop, tell=tell))
+    return run(RunControl(seconds=0, stop=stop, report=tell))
 
 
 # ------------------------------------------------------------------------------------------------------------ archive
@@ -384,6 +384,6 @@ def test_lag_is_what_the_source_tells_if_it_tells(told: str | None) -> None:
 
 
 def test_what_payloads_are_is_checked_before_anything_runs() -> None:
-    Decoding("json", pack(pa.struct([("id", pa.int64())]))).check()
+    Decoding("json", pack(pa.struct([("id", pa.int64())]))).reader()
     with pytest.raises(ValueError, match="is no name for a table"):
         archive_options.lake_of("lake", archive_options.ArchiveOptions(table="../up"))

@@ -40,7 +40,7 @@ def main() -> int:
     failures: dict[str, Exception] = {}
 
     def work(name: str, pipeline: Callable[[RunControl], PipelineProgress]) -> None:
-        how = RunControl(seconds=task.seconds, stop=stop, tell=lambda progress: _going(name, progress))
+        how = RunControl(seconds=task.seconds, stop=stop, report=lambda progress: _going(name, progress))
         try:
             pipeline(how)
         except Exception as error:  # whatever it is: the other one must stop, and somebody must hear of it

@@ -234,7 +234,7 @@ class Replay:
             progress.batches += 1
             _pace(began, progress.rows, rate, how)
             progress.seconds = time.monotonic() - began
-            how.tell(progress)
+            how.report(progress)
         progress.done, progress.doing = not how.stop.is_set(), ""
         if progress.done and not state.done:
             # In this order: all chunks are published, so none is sent again, whatever happens in between.
@@ -242,7 +242,7 @@ class Replay:
             state.done = True
             self._keep(state)
         progress.seconds = time.monotonic() - began
-        how.tell(progress)
+        how.report(progress)
 
     def _chunks(self, state: State, how: RunControl) -> Iterator[pa.RecordBatch]:
         return chunks(self._batches(state, how), rows=state.choice.chunk_rows)

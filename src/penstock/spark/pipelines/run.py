@@ -99,12 +99,12 @@ class PipelineProgress(Struct):
 
 
 class RunControl(Struct):
-    """How to run: to the current end, or until stopped; and whom to notify."""
+    """How to run: to the current end, or until stopped; and where to report progress."""
 
     once: bool = False
     seconds: float = TRIGGER_SECONDS
     stop: threading.Event = field(default_factory=threading.Event)
-    tell: Callable[[PipelineProgress], None] = lambda progress: None
+    report: Callable[[PipelineProgress], None] = lambda progress: None
     #: The pipeline's current activity, for progress reports.
     doing: str = ""
 
@@ -141,7 +141,7 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: RunControl) -> Pipeline
             take_lag(query.lastProgress, progress)
             take_tasks(frame.sparkSession, progress)
             progress.doing = run.doing
-            run.tell(progress)
+            run.report(progress)
         query.stop() if run.stop.is_set() else query.awaitTermination()
     except StreamingQueryException as error:
         raise explained(problems[0] if problems else error) from None
@@ -154,7 +154,7 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: RunControl) -> Pipeline
     progress.seconds = time.monotonic() - began
     progress.done = not run.stop.is_set()
     progress.doing, progress.tasks, progress.tasks_done = "", 0, 0
-    run.tell(progress)
+    run.report(progress)
     return progress
 
 
@@ -168,7 +168,7 @@ def watched(spark: SparkSession, run: RunControl, progress: PipelineProgress) ->
             progress.seconds = time.monotonic() - began
             take_tasks(spark, progress)
             progress.doing = run.doing
-            run.tell(progress)
+            run.report(progress)
             if run.stop.is_set():
                 spark.sparkContext.cancelAllJobs()
 

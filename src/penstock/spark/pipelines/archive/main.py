@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.spark.lake.batches import Decided, Lake, LakeError
 from penstock.spark.lake.coverage import covered
 from penstock.spark.lake.store import reason_of
+from penstock.spark.pipelines.archive.formats import check_schema
 from penstock.spark.pipelines.archive.options import ArchiveOptions, choose_kind, lake_of, open_sink
 from penstock.spark.pipelines.archive.payloads import INFER, Decoding, pack, unpack
 from penstock.spark.pipelines.archive.rows import ddl_type, find_schema
@@ -33,8 +34,9 @@ class Archive:
         self._lake = lake
         self._options = options
         self._infers = options.format == "json" and options.schema == INFER
+        check_schema(options.format, options.schema)
         self._decoding = self._declared()
-        self._check_options()
+        self._decoding.reader()  # raises for a schema that can't be read
         self._failures: tuple[type[Exception], ...] = (OSError,)
         with self._explained():
             self.kind = choose_kind(lake, options)
@@ -69,15 +71,6 @@ class Archive:
         if self._options.format == "avro" or not text:
             return Decoding(self._options.format, text.encode())
         return Decoding(self._options.format, pack(ddl_type(text)))
-
-    def _check_options(self) -> None:
-        """Raise for a contradictory configuration."""
-        options = self._options
-        if options.format in ("raw", "text") and options.schema:
-            raise ValueError(f"format {options.format} has no schema")
-        if options.format == "json" and not options.schema:
-            raise ValueError("format json needs a schema: columns (id long, name string), or infer")
-        self._decoding.check()
 
     def _check_schema(self, last: Decided) -> None:
         """Raise if payloads would be decoded to columns that contradict the existing ones."""

@@ -14,7 +14,6 @@ from penstock.spark.pipelines.archive import avro
 from penstock.spark.pipelines.archive.conversion import Misfit, fit_json, fit_text
 from penstock.spark.pipelines.archive.inference import infer, merge, without_nulls
 
-FORMATS = ("raw", "text", "json", "csv", "avro")
 #: In place of a schema: infer it from the payloads.
 INFER = "infer"
 
@@ -30,35 +29,11 @@ class Decoding(msgspec.Struct, frozen=True):
     @property
     def type(self) -> pa.DataType | None:
         """The type of the column ``value``; None if there is none."""
-        if self.format == "raw":
-            return None
-        if self.format == "text":
-            return pa.string()
-        if self.format == "avro":
-            return avro.parse(self.schema.decode()).type
-        return unpack(self.schema) if self.schema else None
-
-    def check(self) -> None:
-        """Raises ``ValueError`` if the format is unknown or lacks a schema."""
-        if self.format not in FORMATS:
-            raise ValueError(f"there is no format {self.format!r}: choose one of {', '.join(FORMATS)}")
-        if self.format in ("csv", "avro") and not self.schema:
-            raise ValueError(f"format {self.format} needs a schema: a payload does not show one")
-        self.reader()
+        return _FORMATS[self.format][0](self.schema)
 
     def reader(self) -> Callable[[bytes], Any]:
-        """A function that decodes a payload. It raises ``Misfit``."""
-        match self.format:
-            case "text":
-                return _text
-            case "json":
-                return _json_reader(self.type)
-            case "csv":
-                return _csv_reader(self.type)
-            case "avro":
-                known = avro.parse(self.schema.decode())
-                return lambda payload: avro.decode(known, payload)
-        return lambda payload: None
+        """A function that decodes a payload. It raises ``Misfit``. Raises ``ValueError`` for a schema without sense."""
+        return _FORMATS[self.format][1](self.schema)
 
 
 def pack(kind: pa.DataType) -> bytes:
@@ -113,6 +88,25 @@ def _csv_reader(kind: pa.StructType) -> Callable[[bytes], Any]:
         return values
 
     return read
+
+
+def _struct(schema: bytes) -> pa.DataType | None:
+    return unpack(schema) if schema else None
+
+
+def _avro_reader(schema: bytes) -> Callable[[bytes], Any]:
+    known = avro.parse(schema.decode())
+    return lambda payload: avro.decode(known, payload)
+
+
+#: How each of ``formats.FORMATS`` makes the type of ``value``, and a reader, of its schema.
+_FORMATS: dict[str, tuple[Callable[[bytes], pa.DataType | None], Callable[[bytes], Callable[[bytes], Any]]]] = {
+    "raw": (lambda schema: None, lambda schema: lambda payload: None),
+    "text": (lambda schema: pa.string(), lambda schema: _text),
+    "json": (_struct, lambda schema: _json_reader(_struct(schema))),
+    "csv": (_struct, lambda schema: _csv_reader(_struct(schema))),
+    "avro": (lambda schema: avro.parse(schema.decode()).type, _avro_reader),
+}
 
 
 def decode(payloads: Iterable[bytes | None], decoding: Decoding) -> tuple[pa.Array | None, pa.Array]:

@@ -1,4 +1,4 @@
-"""The progress of a pipeline: a line that moves on a terminal, a line now and then elsewhere, values for programs."""
+"""The progress of a pipeline: an updating line on a terminal, a line now and then elsewhere, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from penstock.cli.output import escape, print_json
 if TYPE_CHECKING:
     from penstock.spark.pipelines.run import PipelineProgress
 
-#: Seconds between two lines where there is no terminal, and between two values for programs while a batch goes on.
-NOTE_EVERY, TELL_EVERY = 15.0, 5.0
+#: Seconds between two lines without a terminal, and between two JSON values during a batch.
+NOTE_EVERY, REPORT_EVERY = 15.0, 5.0
 
 
 class ProgressDisplay:
-    """Where progress is shown."""
+    """Shows progress on standard error, and JSON on standard output."""
 
     def __init__(self, console: Console, *, as_json: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._as_json, self._clock = console, as_json, clock
@@ -30,21 +30,21 @@ class ProgressDisplay:
         self.bar = Progress(*columns, console=console, transient=True, disable=not moves)
         self._task = self.bar.add_task("", total=None)
         self._quiet = as_json or moves
-        self._noted = self._told = clock()
+        self._noted = self._reported = clock()
         self._batches = 0
 
     def begin(self, text: str) -> None:
-        """Something has begun that takes a while, and can't say how far it is."""
+        """Show a step whose progress is unknown."""
         self.bar.update(self._task, description=escape(text))
         self._note(text)
 
     def show(self, progress: PipelineProgress) -> None:
-        """How far the pipeline is."""
+        """Show a pipeline's progress."""
         done, total = share(progress)
         self.bar.update(self._task, description=escape(words(progress)), completed=done, total=total)
         now = self._clock()
-        if self._as_json and (progress.batches > self._batches or now - self._told >= TELL_EVERY):
-            self._told, self._batches = now, progress.batches
+        if self._as_json and (progress.batches > self._batches or now - self._reported >= REPORT_EVERY):
+            self._reported, self._batches = now, progress.batches
             print_json(values(progress))
         if now - self._noted >= NOTE_EVERY:
             self._noted = now
@@ -57,7 +57,7 @@ class ProgressDisplay:
 
 @contextmanager
 def progress_display(as_json: bool) -> Iterator[ProgressDisplay]:
-    """ProgressDisplay of life on standard error, even while Spark is kept from writing there."""
+    """A display on the real standard error, which works while Spark's output there is discarded."""
     with os.fdopen(os.dup(2), "w", buffering=1) as file:
         found = ProgressDisplay(Console(file=file, soft_wrap=True), as_json=as_json)
         with found.bar:
@@ -65,7 +65,7 @@ def progress_display(as_json: bool) -> Iterator[ProgressDisplay]:
 
 
 def share(progress: PipelineProgress) -> tuple[float, float | None]:
-    """How much of how much is done; None: who knows."""
+    """The work done, and the total; None: it is unknown."""
     if progress.total_rows is not None:
         return progress.before_rows + progress.rows, progress.total_rows
     if progress.tasks:
@@ -74,7 +74,7 @@ def share(progress: PipelineProgress) -> tuple[float, float | None]:
 
 
 def words(progress: PipelineProgress) -> str:
-    """The same for people, in one line."""
+    """Progress as one line of text."""
     parts = [progress.doing] if progress.doing else []
     if progress.tasks:
         parts.append(f"{progress.tasks_done:,} of {progress.tasks:,} tasks")
@@ -90,7 +90,7 @@ def _of_all(progress: PipelineProgress) -> str:
 
 
 def values(progress: PipelineProgress) -> dict[str, Any]:
-    """The same for programs."""
+    """Progress as JSON values."""
     return {
         "rows": progress.rows, "batches": progress.batches, "seconds": round(progress.seconds, 3),
         "lag_rows": progress.lag_rows, "lag_seconds": progress.lag_seconds, "total_rows": progress.total_rows,
@@ -100,7 +100,7 @@ def values(progress: PipelineProgress) -> dict[str, Any]:
 
 
 def ending(progress: PipelineProgress, *, once: bool) -> str:
-    """What to say at the end: what is done, and if it was interrupted, what is not."""
+    """The last line: what is done and, after an interruption, what is left."""
     if progress.done and not progress.rows and progress.before_rows:
         done = f"already done: all of its {progress.before_rows:,} rows, by an earlier run"
         return f"{done}. To send them again, choose another --name"
