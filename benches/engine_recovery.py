@@ -47,7 +47,7 @@ def write_journal(folder: str, messages: int, batch: int, acknowledged: float = 
         if len(waiting) > 1 and number % 100 < 100 * acknowledged:
             acknowledge(broker, queue.id, waiting.pop(0), batch, now)
         engine.commit(now)
-    log._let_go()  # a stop that was not clean: the start has to look at everything
+    log._close_files()  # a stop that was not clean: the start has to look at everything
 
 
 def acknowledge(broker: Broker, queue: int, first: int, count: int, now: int) -> None:

@@ -273,10 +273,10 @@ class TestGaps:
         options = OwnerOptions(durability=Durability.OS, reserve=4096)
         log = new_log(folder, options)
         add(log, 5)
-        log._let_go()
+        log._close_files()
         log = new_log(folder, options)
         add(log, 5)
-        log._let_go()
+        log._close_files()
         return 6, 6 + GAP
 
     def test_a_reader_inside_is_told(self, tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ class TestGaps:
     def test_before_the_first_append_after_the_crash(self, tmp_path: Path) -> None:
         log = new_log(tmp_path, OwnerOptions(durability=Durability.OS, reserve=4096))
         add(log, 5)
-        log._let_go()
+        log._close_files()
         new_log(tmp_path)
         reader = JournalReader(tmp_path)
         assert reader.latest == 6 + GAP

@@ -44,6 +44,7 @@ MODULES = (
     "penstock.journal.committer",
     "penstock.journal.files.disk",
     "penstock.journal.files.log",
+    "penstock.journal.files.marks",
     "penstock.journal.files.segment_writer",
     "penstock.journal.files.space",
     "penstock.journal.files.tail",

@@ -1,0 +1,116 @@
+"""Reading the log's segments: its blocks in order, the block of a position, and what is damaged.
+
+This module is not compiled: a compiled generator that is dropped does not run its ``finally``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.journal.contract import BadRange
+from penstock.journal.errors import JournalDamaged
+from penstock.journal.files.disk import Disk, File
+from penstock.journal.files.failures import DiskFailures
+from penstock.journal.files.segment_reader import (
+    BadBlocks,
+    Locator,
+    Unsound,
+    next_sound,
+    read_blocks,
+    scan,
+    walk,
+    while_open,
+)
+from penstock.journal.format.block import Block, BlockError
+from penstock.journal.format.segment import HEADER_SIZE, Segment
+
+
+class LogReader:
+    """Reads segments, and says what is lost where one is damaged. Any thread may use it."""
+
+    def __init__(self, disk: Disk, locator: Locator, failures: DiskFailures) -> None:
+        self._disk = disk
+        self._locator = locator
+        self._failures = failures
+
+    def read(self, segments: Sequence[Segment], start: int, limit: int) -> Iterator[Block]:
+        """The blocks with events from ``start`` up to ``limit``, in order.
+
+        Checks each block's checksum, unless the start has done so. Raises JournalDamaged.
+        """
+        for segment in segments:
+            if segment.end > start and segment.first < limit:
+                yield from self._read_segment(segment, start, limit)
+
+    def locate(self, segment: Segment, position: int) -> Block | None:
+        """The block with a position, committed or not; None if there is none. Raises JournalDamaged."""
+        try:
+            with self._failures.converted():
+                return self._locator.find(segment, position)
+        except Unsound as error:
+            raise JournalDamaged(self._disk.where, segment.name, error.offset, error.lost, error.reason) from None
+
+    def check(self, segment: Segment) -> Iterator[tuple[int, BadRange | None]]:
+        """Read a finished segment: how many bytes, and what is bad, a step at a time."""
+        steps = while_open(
+            lambda: self._disk.open(segment.name),
+            lambda file: scan(file, HEADER_SIZE, segment.blocks_end, segment.first, segment.end),
+        )
+        for block, bad in steps:
+            yield (block.header.length if block is not None else 0), bad and _bad_range(segment, bad)
+
+    def _read_segment(self, segment: Segment, start: int, limit: int) -> Iterator[Block]:
+        return while_open(lambda: self._open(segment), lambda file: self._read_blocks(file, segment, start, limit))
+
+    def _open(self, segment: Segment) -> File:
+        with self._failures.converted():
+            return self._disk.open(segment.name)
+
+    def _read_blocks(self, file: File, segment: Segment, start: int, limit: int) -> Iterator[Block]:
+        position = max(start, segment.first)
+        try:
+            with self._failures.converted():
+                offset, position, chain = self._find_start(file, segment, start)
+                for block in read_blocks(
+                    file, offset, segment.blocks_end, position, chain, verify=not segment.verified
+                ):
+                    if block.end > limit:
+                        return
+                    position = block.end
+                    if position > start:
+                        yield block
+        except BlockError as error:
+            raise self._damaged(segment, error, position, file) from None
+
+    def _find_start(self, file: File, segment: Segment, start: int) -> tuple[int, int, int | None]:
+        """Offset and position of the block with an event, and the checksum that it must be chained to, if known.
+
+        Damage before it does not matter.
+        """
+        offset, position = HEADER_SIZE, segment.first
+        chain: int | None = segment.header.checksum
+        if start <= segment.first:
+            return offset, position, chain
+        offset = self._locator.offset(segment, start)
+        if offset > HEADER_SIZE:
+            position, chain = start, None
+        try:
+            for header, _, at in walk(file, offset, segment.blocks_end, verify=False):
+                if header.end > start:
+                    return at, header.first, chain
+                offset, position, chain = at + header.length, header.end, header.crc
+        except BlockError:
+            sound = next_sound(file, offset, start, stop=segment.blocks_end)
+            if sound is not None and sound.first == start:
+                return sound.offset, start, None
+        return offset, position, chain
+
+    def _damaged(self, segment: Segment, error: BlockError, position: int, file: File) -> JournalDamaged:
+        """The error with the lost positions: up to the next sound block, or to the segment's end."""
+        sound = next_sound(file, error.offset, position + 1, stop=segment.blocks_end)
+        lost = (position, sound.first if sound is not None else segment.end)
+        return JournalDamaged(self._disk.where, segment.name, error.offset, lost, error.reason)
+
+
+def _bad_range(segment: Segment, bad: BadBlocks) -> BadRange:
+    return BadRange(bad.first, bad.end, f"{segment.name}, byte {bad.offset}", bad.reason)
