@@ -119,7 +119,7 @@ def test_a_disk_that_fails_while_segments_are_deleted_ends_the_broker() -> None:
         scene = Scene()
         failures: list[Exception] = []
         scene.runtime.fail = failures.append
-        scene.opened.upkeep.log._failed = LogFailed("the disk is broken")  # type: ignore[attr-defined]
+        scene.opened.upkeep.log._failures.fatal = LogFailed("the disk is broken")  # type: ignore[attr-defined]
         with pytest.raises(LogFailed):
             await scene.maintenance._trim(1)
         assert [str(failure) for failure in failures] == ["the disk is broken"]

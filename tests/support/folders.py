@@ -85,7 +85,7 @@ class Life:
     def kill(self) -> None:
         """The process ends without a word: files stay as they are, the lock is let go."""
         log: Any = self.opened.engine.log
-        log._let_go()
+        log._close_files()
 
     def restart(self) -> None:
         self.opened = self._open()
