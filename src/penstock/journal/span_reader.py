@@ -158,7 +158,7 @@ class SpanReader(Follower, ABC):
         if stop > tail.committed:
             lost = (max(start, tail.committed), stop)
             found.append(DataLoss(lost, f"the journal ends at position {tail.committed}"))
-        for low, high, repaired in self._gaps(tail.committed):
+        for low, high, repaired in _gaps(self._spans(tail.committed), tail.committed):
             if repaired and start < high and low < stop:
                 found.append(DataLoss((low, high), "they were damaged, and a repair could not save them"))
             elif low < start < high or low < stop < high:
@@ -221,7 +221,11 @@ class SpanReader(Follower, ABC):
     @override
     def shared(self, start: int, stop: int, wanted: Callable[[QueueName], bool] | None) -> list[SharedExtent]:
         spans = [span for span in self.spans() if max(span.first, start) < min(span.end, stop)]
-        found = [self._shared(span, max(span.first, start), min(span.end, stop), wanted) for span in spans]
+        found: list[SharedExtent] = []
+        for span in spans:
+            segment = self._segment(span)
+            low, high = max(span.first, start), min(span.end, stop)
+            found.append(segment.share(self._path(segment), low, high, wanted))
         if start < self.earliest:  # looked at last: an extent that was not listed any more may have been the first
             raise FileNotFoundError(f"the history begins at position {self.earliest} now")
         return found
@@ -250,8 +254,8 @@ class SpanReader(Follower, ABC):
         position = start
         while position < stop:
             span = self._span_at(position)
-            if (span is None or span.first > position) and not accept_loss:
-                self._check_still_there(position)
+            if (span is None or span.first > position) and not accept_loss and position < (earliest := self.earliest):
+                raise Trimmed((position, earliest), "retention has removed them while they were being read")
             if span is None or span.first >= stop:
                 return
             try:
@@ -263,45 +267,10 @@ class SpanReader(Follower, ABC):
                 yield LocatedBlock(block, segment)
             position = end
 
-    def _shared(
-        self, span: SegmentSpan, start: int, stop: int, wanted: Callable[[QueueName], bool] | None
-    ) -> SharedExtent:
-        segment = self._segment(span)
-        names = dict(segment.catalogue(stop).names)
-        return SharedExtent(
-            path=self._path(segment),
-            name=segment.name,
-            checksum=segment.header.checksum,
-            start=start,
-            stop=stop,
-            offset=segment.offset_of(start, stop),
-            names={number: name for number, name in names.items() if wanted is None or wanted(name)},
-        )
-
-    def _check_still_there(self, position: int) -> None:
-        """A segment is missing: over a gap that may be crossed, or because it was trimmed while we were reading."""
-        earliest = self.earliest
-        if position < earliest:
-            raise Trimmed((position, earliest), "retention has removed them while they were being read")
-
     def _span_at(self, position: int) -> SegmentSpan | None:
         """The segment that has the position, or else the first one after it."""
         committed = self.tail().committed  # before the segments are listed: they reach at least up to it
         return next((span for span in self._spans(committed) if span.end > position), None)
-
-    def _gaps(self, committed: int) -> list[tuple[int, int, bool]]:
-        """The ranges of positions that have no events, and whether a repair has given them up."""
-        spans = self._spans(committed)
-        gaps: list[tuple[int, int, bool]] = []
-        for before, span in zip([None, *spans], spans, strict=False):
-            low = before.end if before is not None else span.after
-            if span.bridged:
-                gaps.append((low, span.first + 1, True))
-            elif low < span.first:
-                gaps.append((low, span.first, False))
-        if spans and spans[-1].end < committed:
-            gaps.append((spans[-1].end, committed, False))
-        return gaps
 
     def _blocks(self, segment: MappedSegment, start: int, stop: int, *, verify: bool) -> Iterator[Block]:
         position = start
@@ -311,3 +280,17 @@ class SpanReader(Follower, ABC):
                 position = block.end
         except BlockError as error:
             raise self.damaged(segment, error, position, max(stop, position + 1)) from None
+
+
+def _gaps(spans: list[SegmentSpan], committed: int) -> list[tuple[int, int, bool]]:
+    """The ranges of positions without events, and whether a repair has given them up."""
+    gaps: list[tuple[int, int, bool]] = []
+    for before, span in zip([None, *spans], spans, strict=False):
+        low = before.end if before is not None else span.after
+        if span.bridged:
+            gaps.append((low, span.first + 1, True))
+        elif low < span.first:
+            gaps.append((low, span.first, False))
+    if spans and spans[-1].end < committed:
+        gaps.append((spans[-1].end, committed, False))
+    return gaps

@@ -10,12 +10,12 @@ import mmap
 import os
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Lock
 
 from typing_extensions import override
 
-from penstock.journal.contract import HeldExtent
+from penstock.journal.contract import HeldExtent, SharedExtent
 from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
 from penstock.journal.format.block import Block, BlockError, BlockHeader, check_body, parse_header
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
@@ -139,6 +139,19 @@ class MappedSegment(HeldExtent):
         with self._lock:
             self._walk(limit)
         return self._catalogue
+
+    def share(self, path: str, start: int, stop: int, wanted: Callable[[QueueName], bool] | None) -> SharedExtent:
+        """How another process reads a range of it. ``path`` is where that process finds the file."""
+        names = dict(self.catalogue(stop).names)
+        return SharedExtent(
+            path=path,
+            name=self.name,
+            checksum=self.header.checksum,
+            start=start,
+            stop=stop,
+            offset=self.offset_of(start, stop),
+            names={number: name for number, name in names.items() if wanted is None or wanted(name)},
+        )
 
     def __del__(self) -> None:
         if self._file >= 0:

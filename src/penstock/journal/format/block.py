@@ -219,8 +219,8 @@ class Block:
         self.base = header.base
         #: How many rows carry a message.
         self.messages = header.messages
-        self._places: dict[str, int] = {}
-        self._measure()
+        #: Where each column that is present begins.
+        self._places = _place_columns(header, view, offset)
         if self._count_messages() != header.messages:
             raise BlockError(offset, "the kinds of its rows contradict the header")
 
@@ -286,7 +286,7 @@ class Block:
         # One value for all rows has steps of 0 bytes. ``np.broadcast_to`` does the same in ten times the time.
         if place is None:
             return np.ndarray(rows, dtype, DEFAULTS[name], strides=(0,))
-        if self._is_constant(column):
+        if self.header.constant >> column.id & 1:
             return np.ndarray(rows, dtype, self.view, place, (0,))
         return np.frombuffer(self.view, dtype, rows, place)
 
@@ -324,36 +324,37 @@ class Block:
             return self.count if self.view[self._places["kind"]] in MESSAGE_KINDS else 0
         return int(np.count_nonzero(_IS_MESSAGE[self.kinds]))
 
-    def _is_constant(self, column: Column) -> bool:
-        return bool(self.header.constant >> column.id & 1)
-
-    def _measure(self) -> None:
-        """Find where each column starts, and that together they take the block's length exactly."""
-        place = HEADER_SIZE
-        if self.header.sources:
-            place = self._after_binary(place, self.header.sources)
-        counts = (1, self.count, self.messages, self.count - self.messages)
-        for name, sort, width in plan(self.header.present, self.header.constant):
-            self._places[name] = place
-            if width:
-                place += (width * counts[sort] + 7) & ~7
-            else:
-                place = self._after_binary(place, counts[sort])
-        if place != len(self.view):
-            raise BlockError(self.offset, f"its columns take {place} bytes, its length says {len(self.view)}")
-
-    def _after_binary(self, place: int, rows: int) -> int:
-        """Where the next column starts, after a binary one at ``place``. Checked before anything is read there."""
-        start = place + _padded(OFFSET.itemsize * (rows + 1))
-        if start > len(self.view):
-            raise BlockError(self.offset, "the offsets of a binary column reach past its end")
-        size: int = _SIZE.unpack_from(self.view, place + OFFSET.itemsize * rows)[0]
-        return start + _padded(size)
-
     def _binary_at(self, place: int, rows: int) -> tuple[npt.NDArray[np.int32], memoryview]:
         offsets = np.frombuffer(self.view, np.int32, rows + 1, place)
         start = place + _padded(OFFSET.itemsize * (rows + 1))
         return offsets, self.view[start : start + int(offsets[-1])]
+
+
+def _place_columns(header: BlockHeader, view: memoryview, offset: int) -> dict[str, int]:
+    """Where each column begins. Raises BlockError unless together they take the block's length exactly."""
+    places: dict[str, int] = {}
+    place = HEADER_SIZE
+    if header.sources:
+        place = _after_binary(view, place, header.sources, offset)
+    counts = (1, header.events, header.messages, header.events - header.messages)
+    for name, sort, width in plan(header.present, header.constant):
+        places[name] = place
+        if width:
+            place += (width * counts[sort] + 7) & ~7
+        else:
+            place = _after_binary(view, place, counts[sort], offset)
+    if place != len(view):
+        raise BlockError(offset, f"its columns take {place} bytes, its length says {len(view)}")
+    return places
+
+
+def _after_binary(view: memoryview, place: int, rows: int, offset: int) -> int:
+    """Where the next column begins, after a binary one at ``place``. Bounds are checked before anything is read."""
+    start = place + _padded(OFFSET.itemsize * (rows + 1))
+    if start > len(view):
+        raise BlockError(offset, "the offsets of a binary column reach past its end")
+    size: int = _SIZE.unpack_from(view, place + OFFSET.itemsize * rows)[0]
+    return start + _padded(size)
 
 
 def _padded(size: int) -> int:

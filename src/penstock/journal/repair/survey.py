@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -235,7 +235,7 @@ class _Surveyor:
             self._note(TAIL, "it belongs to another journal: the next start makes it anew")
             self.found.tail = None
         for segment, is_last in self._ours(headers, identity):
-            with self._opened(segment.file) as file, suppress(FileNotFoundError):  # trimmed meanwhile
+            with _opened(self.disk, segment.file) as file, suppress(FileNotFoundError):  # trimmed meanwhile
                 if file is not None:
                     _Look(file, segment, self, is_last=is_last).run()
                     self.found.segments.append(segment)
@@ -276,7 +276,7 @@ class _Surveyor:
         """The files that have blocks or a header, each with its name and header."""
         headers: list[tuple[str, SegmentHeader | None]] = []
         for name in names:
-            with self._opened(name) as file:
+            with _opened(self.disk, name) as file:
                 if file is None:
                     continue
                 header = SegmentHeader.decode(file.read(HEADER_SIZE, 0))
@@ -453,7 +453,7 @@ class _Surveyor:
         """Segments that were kept for the damaged messages in them."""
         given_up = self.found.folder.given_up if self.found.folder else ()
         for name in names:
-            with self._opened(name) as file:
+            with _opened(self.disk, name) as file:
                 if file is None:
                     continue
                 footer = read_footer(file, int(name[:16], 16))
@@ -472,24 +472,17 @@ class _Surveyor:
             problem = self.found.problems[index]
             self.found.problems[index] = problem._replace(stops=end > known)
 
-    def _opened(self, name: str) -> _Opened:
-        return _Opened(self.disk, name)
 
-
-class _Opened:
-    """A file that may have been removed meanwhile: then it is None."""
-
-    def __init__(self, disk: ReadableDisk, name: str) -> None:
-        self._file: File | None = None
-        with suppress(FileNotFoundError):  # trimmed meanwhile
-            self._file = disk.open(name)
-
-    def __enter__(self) -> File | None:
-        return self._file
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.close()
+@contextmanager
+def _opened(disk: ReadableDisk, name: str) -> Iterator[File | None]:
+    """The file, or None if a broker has trimmed it meanwhile."""
+    try:
+        file = disk.open(name)
+    except FileNotFoundError:
+        yield None
+        return
+    with closing(file):
+        yield file
 
 
 def _is_named(name: str, header: SegmentHeader | None) -> bool:
