@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +25,7 @@ import pyarrow.flight as fl
 
 from benches.rows import BATCH, NOW, SIZE, payloads
 from penstock.core.recovery.table import Table
+from penstock.demo.broker import running_broker
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog
@@ -57,20 +56,11 @@ def write_journal(folder: str, messages: int) -> None:
 @contextmanager
 def broker(folder: str, *flags: str, http: str = "off") -> Iterator[dict[str, str]]:
     """The addresses of a broker on the folder."""
-    ready = Path(folder) / "ready.json"
-    command = [sys.executable, "-m", "penstock", "serve", "--data", folder, "--ready-file", str(ready)]
-    command += [f"--{protocol}=127.0.0.1:0" for protocol in ("phpmq", "sspq", "flight")]
-    command += ["--kokaq=127.0.0.1:0,create_queues=true", f"--http={http}", "--log-level=warning"]
-    environment = os.environ | {"PENSTOCK_JOURNAL_RETENTION_SECONDS": "0"}  # these messages are of long ago
-    with subprocess.Popen([*command, *flags], env=environment) as process:
-        try:
-            while not ready.exists():
-                assert process.poll() is None
-                time.sleep(0.05)
-            listeners = json.loads(ready.read_text())["listeners"]
-            yield {each["protocol"]: each["address"] for each in listeners}
-        finally:
-            process.terminate()
+    listeners = [f"--{protocol}=127.0.0.1:0" for protocol in ("phpmq", "sspq", "flight")]
+    listeners += ["--kokaq=127.0.0.1:0,create_queues=true", f"--http={http}"]
+    environment = {"PENSTOCK_JOURNAL_RETENTION_SECONDS": "0"}  # the messages have old times
+    with running_broker([f"--data={folder}", "--log-level=warning", *listeners, *flags], environment) as found:
+        yield found.addresses
 
 
 def just_read(folder: str) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,18 +21,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
-from penstock.cli.bench.load import load_of
-from penstock.cli.bench.run import BenchPlan, measure, prepare
-from penstock.cli.bench.worker import CONSUME, FIRST_WORKER, NOT_READY, WorkerJob, consume
-from penstock.cli.up.postgresql import Pair, Server
+from penstock.bench.load import load_of
+from penstock.bench.run import BenchPlan, measure, prepare
+from penstock.bench.worker import CONSUME, FIRST_WORKER, NOT_READY, WorkerJob, consume
 from penstock.client import connect
 from penstock.client.urls import parse
+from penstock.demo.broker import BrokerProcess
+from penstock.demo.postgresql import Pair, Server
 
-#: Seconds that a broker may take to serve.
-PATIENCE = 120.0
 #: Messages that wait, for draining and for recovery.
 WAITING = 100_000
 #: Seconds after which the lease of a broker that was killed has run out.
@@ -45,39 +42,25 @@ class Broker:
 
     def __init__(self, name: str, folder: Path, *options: str) -> None:
         self.name = name
-        self._ready = folder / "ready.json"
-        self._command = [sys.executable, "-m", "penstock", "serve", *options]
-        self._command += [f"--{protocol}=127.0.0.1:0" for protocol in ("phpmq", "kokaq")]
-        self._command += ["--sspq=off", f"--data={folder}/data", f"--ready-file={self._ready}"]
-        self._command += ["--log-level=warning", "--flight=off", "--http=off"]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._flags = [*options, "--phpmq=127.0.0.1:0", "--kokaq=127.0.0.1:0", "--sspq=off", f"--data={folder}/data"]
+        self._flags += ["--log-level=warning", "--flight=off", "--http=off"]
+        self._process: BrokerProcess | None = None
 
     def start(self) -> float:
         """Start it. Returns the seconds until it serves."""
-        self._ready.unlink(missing_ok=True)
         began = time.perf_counter()
-        self._process = subprocess.Popen(self._command)
-        while not self._serves():
-            if self._process.poll() is not None or time.perf_counter() - began > PATIENCE:
-                raise SystemExit(f"the broker on {self.name} did not start")
-            time.sleep(0.002)
+        self._process = BrokerProcess(self._flags)
+        self._process.wait()
         return time.perf_counter() - began
 
-    def _serves(self) -> bool:
-        try:
-            told = msgspec.json.decode(self._ready.read_bytes())
-        except (OSError, msgspec.DecodeError):
-            return False
-        self._addresses = {each["protocol"]: each["address"] for each in told["listeners"]}
-        return bool(told.get("role", "serving") == "serving")
-
     def url(self, protocol: str, path: str) -> str:
-        return f"{protocol}://{self._addresses[protocol]}/{path}"
+        assert self._process is not None
+        return f"{protocol}://{self._process.addresses[protocol]}/{path}"
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.stop()
 
 
 class Case(NamedTuple):

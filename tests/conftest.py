@@ -15,7 +15,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.cli.up.postgresql import Server
+    from penstock.demo.postgresql import Server
 
 # The same examples every time (a failure on one machine is a failure on all), no stop-watch (machines are busy), and
 # nothing written into the checkout. Coverage-guided fuzzing is where new inputs come from.

@@ -42,7 +42,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admin": {"schema", "patterns", "endpoint", "core", "journal", "sql"},
     "spark": {"schema", "patterns", "protocols", "web", "wire", "journal", "flight", "client"},
     "server": _SERVED,
-    "cli": _SERVED | {"client", "spark", "server"},
+    "demo": {"protocols", "endpoint", "client", "flight", "spark"},
+    "bench": {"protocols", "endpoint", "wire", "client"},
+    "cli": _SERVED | {"client", "spark", "server", "demo", "bench"},
 }
 
 #: Whoever imports one of these could look at a clock, a die, a thread or a socket, or hide an arrow from this test.
@@ -167,7 +169,7 @@ def test_no_sub_package_imports_what_it_may_not() -> None:
 
 def test_the_parts_of_protocols_are_in_the_packages_that_load_them() -> None:
     """They are named in a table, not imported, so the arrows could not tell."""
-    packages = {"listener": "server", "session": "server", "client": "client", "capture": "spark", "load": "cli"}
+    packages = {"listener": "server", "session": "server", "client": "client", "capture": "spark", "load": "bench"}
     for protocol in BUILT_IN:
         for part, owner in packages.items():
             place = getattr(protocol, part)

@@ -49,7 +49,7 @@ class Protocol:
     client: str = ""
     #: How captures are recognised and read: a ``penstock.spark.pipelines.decode.captures.Capture``.
     capture: str = ""
-    #: How ``penstock bench`` makes load: a ``penstock.cli.bench.load.Load``.
+    #: How ``penstock bench`` makes load: a ``penstock.bench.load.Load``.
     load: str = ""
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ BUILT_IN = (
         session="penstock.server.protocols.phpmq.session:PhpmqSession",
         client="penstock.client.phpmq:CLIENT",
         capture="penstock.spark.pipelines.decode.phpmq:CAPTURE",
-        load="penstock.cli.bench.phpmq:LOAD",
+        load="penstock.bench.phpmq:LOAD",
     ),
     Protocol(
         name="sspq",
@@ -98,7 +98,7 @@ BUILT_IN = (
         session="penstock.server.protocols.sspq.session:SspqSession",
         client="penstock.client.sspq:CLIENT",
         capture="penstock.spark.pipelines.decode.sspq:CAPTURE",
-        load="penstock.cli.bench.sspq:LOAD",
+        load="penstock.bench.sspq:LOAD",
     ),
     Protocol(
         name="kokaq",
@@ -108,7 +108,7 @@ BUILT_IN = (
         session="penstock.server.protocols.kokaq.session:KokaqSession",
         client="penstock.client.kokaq:CLIENT",
         capture="penstock.spark.pipelines.decode.kokaq:CAPTURE",
-        load="penstock.cli.bench.kokaq:LOAD",
+        load="penstock.bench.kokaq:LOAD",
     ),
 )
 

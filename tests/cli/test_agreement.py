@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.cli.up.agreement import sample
+from penstock.demo.agreement import sample
 
 
 def test_a_file_that_is_half_written_before_the_first_commit_has_no_rows_yet(tmp_path: Path) -> None:

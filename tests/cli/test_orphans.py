@@ -25,11 +25,10 @@ SOURCES = Path(penstock.__file__).parent
 STARTS = {"Popen", "create_subprocess_exec", "create_subprocess_shell", "fork", "get_context", "posix_spawn", "run"}
 #: Where that is done, and how those processes end with us: see ``endpoint/parent.py``.
 KNOWN = {
-    "cli/bench/broker.py": "with_parent",
-    "cli/bench/run.py": "end_with, in worker.py",
-    "cli/up/children.py": "with_parent, and standard input",
-    "cli/up/postgresql.py": "with_parent",
+    "bench/run.py": "end_with, in worker.py",
     "compiled/build.py": "standard input",
+    "demo/postgresql.py": "with_parent",
+    "demo/processes.py": "with_parent",
     "server/companions/companion_process.py": "standard input",
     "spark/java.py": "it only tells its version",
     "sql/pool.py": "standard input",

@@ -15,10 +15,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from penstock.cli.up.agreement import Comparison, JournalEvents, compare
-from penstock.cli.up.console import log_in
-from penstock.cli.up.lines import Broken
-from penstock.cli.up.traffic import ClientCounts
+from penstock.cli.login_link import create_login_link
+from penstock.demo.agreement import Comparison, JournalEvents, compare
+from penstock.demo.pipelines import Failed
+from penstock.demo.traffic import ClientCounts
 from support.commands import environment, penstock
 from support.web import Api, WebBroker
 
@@ -91,7 +91,7 @@ def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
 def test_a_login_link_holds_until_it_is_revoked(tmp_path: Path) -> None:
     with WebBroker(tmp_path) as broker:
         address, file = broker.addresses["http"], tmp_path / "admin-token"
-        login = log_in(address, file)
+        login = create_login_link(address, file)
         assert login is not None
         told = {"addresses": broker.addresses, "console": login.link}
         check_the_login_link(told)
@@ -99,8 +99,8 @@ def test_a_login_link_holds_until_it_is_revoked(tmp_path: Path) -> None:
         with pytest.raises(AssertionError, match="not known"):
             check_the_login_link(told)
         file.write_text("of another broker")
-        assert log_in(address, file) is None
-        assert log_in(address, tmp_path / "missing") is None
+        assert create_login_link(address, file) is None
+        assert create_login_link(address, tmp_path / "missing") is None
 
 
 def test_an_address_that_is_taken(tmp_path: Path) -> None:
@@ -155,6 +155,6 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
 
 def test_what_a_pipeline_died_of() -> None:
     """The line that says something is told."""
-    driver = pytest.importorskip("penstock.cli.up.driver")
+    driver = pytest.importorskip("penstock.demo.driver")
     full = OSError("An error occurred while calling o63.start.\n: java.io.IOException: No space left\n\tat x.y.Z")
-    assert driver.broken({"archive": full}) == Broken(reason="archive: java.io.IOException: No space left")
+    assert driver.failed({"archive": full}) == Failed(reason="archive: java.io.IOException: No space left")

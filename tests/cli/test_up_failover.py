@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from penstock.cli.up.agreement import history
-from penstock.cli.up.children import BrokerChild, RunLock
-from penstock.cli.up.failover import FailoverSetup
-from penstock.cli.up.traffic import Addresses, ClientCounts, run
+from penstock.demo.agreement import history
+from penstock.demo.broker import BrokerProcess
+from penstock.demo.failover import FailoverSetup
+from penstock.demo.processes import RunLock
+from penstock.demo.traffic import Addresses, ClientCounts, send_and_consume
 from support.commands import penstock
 
 FREE = [part for name in ("phpmq", "sspq", "kokaq", "flight") for part in (f"--{name}", "127.0.0.1:0")]
@@ -19,23 +20,25 @@ FREE = [part for name in ("phpmq", "sspq", "kokaq", "flight") for part in (f"--{
 def test_nothing_is_lost_or_doubled_by_the_losses(tmp_path: Path) -> None:
     lock = RunLock(tmp_path / "lock")
     setup = FailoverSetup()
-    serving: list[BrokerChild] = []
+    serving: list[BrokerProcess] = []
 
     def lose_broker() -> None:
         serving.append(setup.lose_broker(serving.pop()))
 
     try:
         setup.start_database()
-        serving.append(BrokerChild([*setup.flags("first"), *FREE, "--http", "off"], tmp_path / "first.log", lock))
+        serving.append(
+            BrokerProcess([*setup.storage_flags("first"), *FREE, "--http", "off"], tmp_path / "first.log", lock)
+        )
         serving[0].wait()
         where = {name: each.rpartition("://")[2] for name, each in serving[0].addresses.items()}
         same = [part for name, each in where.items() for part in (f"--{name}", each)]
-        setup.stand_by([*same, "--http", "off"], tmp_path / "second.log", lock)
-        counts, told = ClientCounts("failover"), list[str]()
+        setup.start_standby([*same, "--http", "off"], tmp_path / "second.log", lock)
+        counts = ClientCounts("failover")
         losses = [("broker", lose_broker), ("primary", setup.lose_primary)]
         addresses = Addresses(**{name: where[name] for name in ("phpmq", "sspq", "kokaq")})
-        run(addresses, counts, told.append, losses)
-        assert {"broker", "primary"} <= set(told)
+        steps = list(send_and_consume(addresses, counts, losses))
+        assert {"broker", "primary"} <= set(steps)
         events = history(serving[0].addresses["flight"]).events
         for kind, expected in (("published", counts.published), ("acknowledged", counts.acknowledged)):
             rows = events.filter(pc.equal(events["kind"], kind))
@@ -45,7 +48,7 @@ def test_nothing_is_lost_or_doubled_by_the_losses(tmp_path: Path) -> None:
         for broker in serving:
             broker.stop()
         setup.stop()
-        lock.close()
+        lock.release()
 
 
 def test_a_database_of_our_own_is_for_the_demo() -> None:

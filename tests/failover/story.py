@@ -117,7 +117,7 @@ class Story:
             self._cluster.begin()
         confirmed = self._wait_for_confirmation(began, owner if fault.takes_over else None)
         if fault.promotes:
-            self._cluster.pair.restore_standby()
+            self._cluster.restore_standby()
         self._cluster.restore()
         if self._streams is not None:
             self._streams.keep_up()

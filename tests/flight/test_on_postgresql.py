@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from penstock.flight.calls import Shared
 from penstock.flight.machine import machine
 from penstock.journal import open_journal

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from core.test_broker_stateful import BrokerMachine
-from penstock.cli.up.postgresql import Server
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Table
+from penstock.demo.postgresql import Server
 from penstock.journal import OwnerOptions, open_journal
 from support.postgres import fresh_schema
 

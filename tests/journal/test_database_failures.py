@@ -11,7 +11,7 @@ from threading import Thread
 import psycopg
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from penstock.journal import open_journal
 from penstock.journal.errors import JournalRefused, LogAway, LogDenied, LogFailed, LogFull
 from penstock.journal.postgresql import failures, writer

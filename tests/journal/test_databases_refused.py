@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from penstock.cli.up.postgresql import Server, wait_for
+from penstock.demo.postgresql import Server, wait_for
 from penstock.journal import open_journal
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.errors import (

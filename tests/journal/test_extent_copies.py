@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from penstock.journal import open_journal
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.format.segment import HEADER_SIZE

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.up.postgresql import Server
 from penstock.client import connect
+from penstock.demo.postgresql import Server
 from penstock.journal import Follower, OwnedJournal, open_journal
 from penstock.journal.contract import GAP, Durability, Log, OwnerOptions
 from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused, LogError, Replaced, Trimmed

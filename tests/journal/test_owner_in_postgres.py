@@ -14,7 +14,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from penstock.cli.up.postgresql import Server, wait_for
+from penstock.demo.postgresql import Server, wait_for
 from penstock.journal.contract import GAP
 from penstock.journal.errors import (
     CommitsLost,

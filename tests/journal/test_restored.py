@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from penstock.journal import is_url, open_journal
 from penstock.journal.contract import GAP, OwnerOptions
 from penstock.journal.errors import CommitsLost, DataLoss, JournalMissing, JournalOwned

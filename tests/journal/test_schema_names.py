@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from penstock.journal import open_journal
 from penstock.journal.errors import LogError
 from penstock.journal.postgresql.address import parse_address

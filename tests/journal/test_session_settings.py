@@ -13,7 +13,7 @@ from threading import Thread
 import psycopg
 import pytest
 
-from penstock.cli.up.postgresql import Server, wait_for
+from penstock.demo.postgresql import Server, wait_for
 from penstock.journal.errors import JournalOwned, LogAway, LogDenied
 from penstock.journal.postgresql import settings
 from penstock.journal.postgresql.journal import OwnedDatabase

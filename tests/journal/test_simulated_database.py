@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from penstock.journal.postgresql.address import parse_address
 from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.database import (

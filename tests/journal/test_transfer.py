@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from penstock.journal import Journal, open_journal
 from penstock.journal.errors import JournalDamaged, JournalOwned, JournalRefused
 from penstock.journal.files.disk import RealDisk

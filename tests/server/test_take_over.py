@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.cli.up.postgresql import Server
 from penstock.client import connect
+from penstock.demo.postgresql import Server
 from support.brokers import FREE, BrokerProcess, wait_for
 from support.commands import penstock, penstock_here
 from support.databaseproxy import database_proxy

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from penstock.journal.errors import LogAway
 from penstock.server.admin.tokens import TokenStore
 from penstock.server.logs import Logger

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from support.flights import Flight
 from support.postgres import fresh_schema
 from support.queries import once, written

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from penstock.journal.postgresql.address import parse_address
 from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.schema import TABLES

@@ -364,8 +364,8 @@ OURS: dict[str, str] = {
         (
             "admin/broker.py",
             "admin/handlers/sql.py",
-            "cli/up/children.py",
-            "cli/up/driver.py",
+            "demo/driver.py",
+            "demo/pipelines.py",
             "endpoint/companion.py",
             "flight/broker.py",
             "journal/memory.py",
@@ -380,7 +380,7 @@ OURS: dict[str, str] = {
         (
             "admin/audit.py",
             "admin/jobs.py",
-            "cli/bench/broker.py",
+            "demo/broker.py",
             "server/admin/tokens.py",
             "server/registry/readers.py",
         ),
@@ -413,13 +413,13 @@ OURS: dict[str, str] = {
             "cli/definitions.py",
             "cli/endpoint.py",
             "cli/message_search.py",
-            "cli/up/agreement.py",
+            "demo/agreement.py",
             "spark/endpoint.py",
         ),
         "answers of the broker that the user has named",
     ),
     **dict.fromkeys(
-        ("cli/up/traffic.py",),
+        ("demo/traffic.py",),
         "messages that the demo has published itself",
     ),
     **dict.fromkeys(

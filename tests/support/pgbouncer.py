@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 from support import debian
 from support.brokers import wait_for
 from support.postgres import database_folder

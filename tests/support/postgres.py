@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.cli.up.postgresql import Pair, Server
+from penstock.demo.postgresql import Pair, Server
 
 _numbers = itertools.count(1)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from penstock.cli.up.postgresql import Server
+from penstock.demo.postgresql import Server
 
 PASSWORD = "right"
 #: Ends all of its connections.

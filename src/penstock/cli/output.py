@@ -5,18 +5,14 @@ Tables and progress are in :mod:`penstock.cli.displays`, whose library would slo
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
-from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
-
-T = TypeVar("T")
 
 #: ``--json``, for every command.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line, for programs.")
@@ -99,16 +95,3 @@ def amount(size: int) -> str:
         if value < 1024:
             return f"{value:.1f} {unit}"
     return f"{value / 1024:.1f} TiB"
-
-
-# -------------------------------------------------------------------------------------------------------------- running
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine, on uvloop where that is installed."""
-    try:
-        from uvloop import new_event_loop  # noqa: PLC0415
-    except ImportError:
-        return asyncio.run(work)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(work)

@@ -9,9 +9,10 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from penstock.cli.output import json_option, print_json, run, say
+from penstock.cli.output import json_option, print_json, say
 from penstock.cli.protocol_help import with_protocols
 from penstock.client import ClientError, aio
+from penstock.client.event_loop import run
 from penstock.client.hosts import none_serves
 from penstock.client.options import ClientOptions
 from penstock.client.urls import Address, parse

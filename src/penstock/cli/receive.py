@@ -14,9 +14,10 @@ import click
 from penstock.cli.acknowledgement import acknowledge
 from penstock.cli.errors import NOT_ENOUGH
 from penstock.cli.formats import FORMATS, file_name, written
-from penstock.cli.output import json_option, note, print_json, run
+from penstock.cli.output import json_option, note, print_json
 from penstock.cli.protocol_help import help_for
 from penstock.client import aio
+from penstock.client.event_loop import run
 from penstock.client.messages import Message
 from penstock.client.protocol import client_protocol
 

@@ -14,9 +14,10 @@ from typing import IO, Any
 import click
 
 from penstock.cli.displays import counting
-from penstock.cli.output import json_option, note, print_json, run, say
+from penstock.cli.output import json_option, note, print_json, say
 from penstock.cli.protocol_help import able, help_for, with_protocols
 from penstock.client import Disconnected, Outgoing, Published, Refused, aio
+from penstock.client.event_loop import run
 
 #: Read at a time; the lines of one read are published together.
 CHUNK = 1024 * 1024

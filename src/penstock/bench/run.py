@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.cli.bench.worker import (
+from penstock.bench.worker import (
     CONSUME,
     FIRST_WORKER,
     GO,
@@ -22,7 +22,6 @@ from penstock.cli.bench.worker import (
     consume,
     produce,
 )
-from penstock.cli.errors import CommandError
 from penstock.client import aio
 from penstock.client.options import TLS, ClientOptions
 from penstock.client.protocol import client_protocol
@@ -67,7 +66,7 @@ class Result(Struct, kw_only=True):
     series: list[tuple[float, int]]
 
 
-class BenchError(CommandError):
+class BenchError(Exception):
     """The run failed. The text says why."""
 
 

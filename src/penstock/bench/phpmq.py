@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.bench.load import Load, LoadConsumer, LoadProducer
+from penstock.bench.load import Load, LoadConsumer, LoadProducer
 from penstock.client.urls import Address
 from penstock.wire import phpmq
 

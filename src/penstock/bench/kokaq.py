@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.bench.load import EVERY, Load, LoadConsumer, LoadProducer
+from penstock.bench.load import EVERY, Load, LoadConsumer, LoadProducer
 from penstock.client.urls import Address, split_name
 from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Request

@@ -1,12 +1,13 @@
-"""Whether everybody says the same: the clients' own counts, the journal, and the tables that Spark has made of it.
+"""Compare the clients' own counts, the journal, and the tables that Spark has made of it.
 
-The journal is asked over Flight for its raw events, and counted here with Arrow. The tables are read as any program
-would read them. Neither way goes through Spark or the pipelines.
+The journal's raw events come over Flight and are counted here with Arrow. The tables are read as any program would
+read them. Neither way goes through Spark or the pipelines.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +17,18 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.flight as fl
 
-from penstock.cli.up.traffic import ClientCounts
+from penstock.demo.traffic import ClientCounts
 from penstock.flight.calls import Range, Read
 
-#: What the table of queues counts, that is a kind of event too.
+#: Kinds of events that the table of queues counts.
 KINDS = ("published", "acknowledged", "popped", "dead")
+#: What is counted, and the counts by queue: expected, and found in the tables.
+Sides = tuple[str, Counter[str], Counter[str]]
 MINUTE = 60_000_000
 
 
 class Comparison(NamedTuple):
-    """One number, from two sides. They must be the same."""
+    """One count from two sides, which must be equal."""
 
     what: str
     queue: str
@@ -34,19 +37,19 @@ class Comparison(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether they are."""
+        """Whether they are equal."""
         return self.expected == self.found
 
 
 class JournalEvents(NamedTuple):
-    """The journal's events, and where they begin."""
+    """The journal's events, and the first position that retention has left."""
 
     events: pa.Table
     earliest: int
 
     @property
     def since(self) -> int:
-        """The first minute that is there as a whole: all of them, unless retention has removed some."""
+        """The first complete minute, in microseconds; 0 unless retention has removed some."""
         if self.earliest <= 1 or not self.events.num_rows:
             return 0
         first = pc.min(self.events["at"]).cast(pa.int64()).as_py()
@@ -54,7 +57,7 @@ class JournalEvents(NamedTuple):
 
 
 def history(endpoint: str) -> JournalEvents:
-    """Everything that the journal has."""
+    """All events of the journal behind a Flight endpoint."""
     with fl.FlightClient(endpoint) as client:
         (answer,) = client.do_action(fl.Action("status", b'{"type": "status"}'))
         status = msgspec.json.decode(answer.body.to_pybytes(), type=Range)
@@ -63,65 +66,51 @@ def history(endpoint: str) -> JournalEvents:
 
 
 def compare(counts: ClientCounts, journal: JournalEvents, lake: Path) -> list[Comparison]:
-    """All numbers that must agree: this run's by its clients, and everybody's by the journal."""
+    """All counts that must agree: this run's by its clients, and the whole lake's by the journal."""
     archived = _table(lake / "messages", ["namespace", "queue", "position", "payload"])
     ours = archived.filter(pc.match_substring(archived["payload"], f'"run": "{counts.run}"'.encode()))
     kept = archived.filter(pc.greater_equal(archived["position"], journal.earliest))
-    return (
-        _run_lines(counts, ours, journal.events) + _archive_lines(kept, journal.events) + _insight_lines(journal, lake)
-    )
-
-
-def _run_lines(counts: ClientCounts, archived: pa.Table, events: pa.Table) -> list[Comparison]:
-    """What the clients did, against the archive, and against the events of the messages that the archive has."""
-    events = events.filter(pc.is_in(events["message"], archived["position"].combine_chunks()))
-    sides = [
-        ("sent", counts.published, _by_queue(archived)),
-        ("acknowledged", counts.acknowledged, _by_queue(events.filter(pc.equal(events["kind"], "acknowledged")))),
-        ("popped", counts.popped, _by_queue(events.filter(pc.equal(events["kind"], "popped")))),
-    ]
-    dead = events.filter(pc.equal(events["kind"], "dead"))
-    for reason in sorted({reason for _, reason in counts.dead}):
-        expected = Counter({queue: count for (queue, why), count in counts.dead.items() if why == reason})
-        sides.append((f"dead: {reason}", expected, _by_queue(dead.filter(pc.equal(dead["reason"], reason)))))
+    sides = [*_run(counts, ours, journal.events), *_archive(kept, journal.events), *_insight(journal, lake)]
     return [
-        Comparison(f"this run, {what}", queue, expected[queue], found[queue])
+        Comparison(what, queue, expected[queue], found[queue])
         for what, expected, found in sides
         for queue in sorted(expected | found)
     ]
 
 
-def _archive_lines(archived: pa.Table, events: pa.Table) -> list[Comparison]:
-    published = _by_queue(events.filter(pc.equal(events["kind"], "published")))
-    rows = _by_queue(archived)
+def _run(counts: ClientCounts, archived: pa.Table, events: pa.Table) -> Iterator[Sides]:
+    """The clients' counts, against the archive and the events of the archived messages."""
+    events = events.filter(pc.is_in(events["message"], archived["position"].combine_chunks()))
+    yield "this run, sent", counts.published, _by_queue(archived)
+    yield "this run, acknowledged", counts.acknowledged, _by_queue(_where(events, "kind", "acknowledged"))
+    yield "this run, popped", counts.popped, _by_queue(_where(events, "kind", "popped"))
+    dead = _where(events, "kind", "dead")
+    for reason in sorted({reason for _, reason in counts.dead}):
+        expected = Counter({queue: count for (queue, why), count in counts.dead.items() if why == reason})
+        yield f"this run, dead: {reason}", expected, _by_queue(_where(dead, "reason", reason))
+
+
+def _archive(archived: pa.Table, events: pa.Table) -> Iterator[Sides]:
+    published = _by_queue(_where(events, "kind", "published"))
+    yield "archived", published, _by_queue(archived)
     distinct = len(pc.unique(archived["position"]))
-    lines = [Comparison("archived", queue, published[queue], rows[queue]) for queue in sorted(published | rows)]
-    return [*lines, Comparison("distinct positions", "(all)", published.total(), distinct)]
+    yield "distinct positions", Counter({"(all)": published.total()}), Counter({"(all)": distinct})
 
 
-def _insight_lines(journal: JournalEvents, lake: Path) -> list[Comparison]:
+def _insight(journal: JournalEvents, lake: Path) -> Iterator[Sides]:
     events = _since(journal.events, "at", journal.since)
-    table = _since(
-        _table(lake / "insight" / "queues", ["namespace", "queue", "minute", *KINDS]), "minute", journal.since
-    )
-    lines: list[Comparison] = []
+    queues = _minutes(lake, "queues", [*KINDS], journal.since)
     for kind in KINDS:
-        expected = _by_queue(events.filter(pc.equal(events["kind"], kind)))
-        found = _summed(table, kind)
-        lines += [Comparison(kind, queue, expected[queue], found[queue]) for queue in sorted(expected | found)]
-    dead = events.filter(pc.equal(events["kind"], "dead"))
+        yield kind, _by_queue(_where(events, "kind", kind)), _summed(queues, kind)
+    dead = _where(events, "kind", "dead")
     letters = _minutes(lake, "dead_letters", ["reason", "messages"], journal.since)
     for reason in sorted(set(dead["reason"].to_pylist()) | set(letters["reason"].to_pylist())):
-        expected = _by_queue(dead.filter(pc.equal(dead["reason"], reason)))
-        found = _summed(letters.filter(pc.equal(letters["reason"], reason)), "messages")
-        lines += [
-            Comparison(f"dead: {reason}", queue, expected[queue], found[queue]) for queue in sorted(expected | found)
-        ]
-    return lines
+        found = _summed(_where(letters, "reason", reason), "messages")
+        yield f"dead: {reason}", _by_queue(_where(dead, "reason", reason)), found
 
 
 def sample(lake: Path, run: str, count: int = 5) -> list[dict[str, Any]]:
-    """Some rows of the archive, of this run."""
+    """Some of this run's rows in the archive."""
     table = _table(lake / "messages", ["position", "published_at", "protocol", "namespace", "queue", "payload"])
     ours = table.filter(pc.match_substring(table["payload"], f'"run": "{run}"'.encode()))
     step = max(1, ours.num_rows // count)
@@ -131,15 +120,15 @@ def sample(lake: Path, run: str, count: int = 5) -> list[dict[str, Any]]:
 
 
 def _table(folder: Path, columns: list[str]) -> pa.Table:
-    """A table of the lake; without any rows before the first batch has come."""
+    """A table of the lake; empty before the first batch."""
     nothing = pa.table({name: pa.array([], _TYPES.get(name, pa.int64())) for name in columns})
     if not folder.exists():
         return nothing
     if (folder / "_delta_log").exists():
-        from deltalake import DeltaTable  # noqa: PLC0415 - a lake of an earlier version does without it
+        from deltalake import DeltaTable  # noqa: PLC0415 - other formats do without it
 
         return DeltaTable(folder).to_pyarrow_table(columns=columns)
-    # Before its first commit a table of Delta's is files alone, and one of them may be half written.
+    # Before its first commit a Delta table is only files, and one of them may be half written.
     found = ds.dataset(folder, format="parquet", partitioning="hive", exclude_invalid_files=True)
     return found.to_table(columns=columns) if found.files else nothing
 
@@ -154,9 +143,13 @@ _TYPES = {
 
 
 def _minutes(lake: Path, name: str, columns: list[str], since: int) -> pa.Table:
-    """A table of insight, from a time on."""
+    """A table of insight from a minute on."""
     table = _table(lake / "insight" / name, ["namespace", "queue", "minute", *columns])
     return _since(table, "minute", since)
+
+
+def _where(table: pa.Table, column: str, value: str) -> pa.Table:
+    return table.filter(pc.equal(table[column], value))
 
 
 def _since(table: pa.Table, column: str, time: int) -> pa.Table:

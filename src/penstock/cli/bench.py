@@ -1,28 +1,25 @@
-"""``penstock bench``: a load generator.
-
-* ``load`` is a connection that makes load, straight on the codecs; each protocol has its own beside it. ``worker`` is a
-  process full of such connections.
-* ``run`` is one run, ``broker`` a broker for it if none is named, ``report`` what people and programs see of it.
-"""
+"""``penstock bench``: a load generator. The load itself is in the package ``penstock.bench``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
-from penstock.cli.bench.broker import broker
-from penstock.cli.bench.load import LEAST, Load, load_of
-from penstock.cli.bench.report import as_json as result_as_json
-from penstock.cli.bench.report import show
-from penstock.cli.bench.run import BenchPlan, Result, measure, prepare
+from penstock.bench import report
+from penstock.bench.load import LEAST, Load, load_of
+from penstock.bench.run import BenchPlan, Result, measure, prepare
+from penstock.cli.displays import table
 from penstock.cli.errors import NOT_ENOUGH, OK
-from penstock.cli.output import json_option, note, print_json, run
+from penstock.cli.output import json_option, note, print_json, say
 from penstock.cli.protocol_help import help_for
+from penstock.client.event_loop import run
 from penstock.client.protocol import who_can
 from penstock.client.urls import parse
+from penstock.demo.broker import running_broker
 from penstock.protocols import having, protocols
 
 PROTOCOLS = [each.name for each in having("load")]
@@ -97,15 +94,25 @@ def command(
     results = []
     with ExitStack() as stack:
         if not urls:
-            started = stack.enter_context(broker(durability))
+            started = stack.enter_context(_temporary_broker(durability))
             urls = tuple(started[protocol] for protocol in protocols or _able(flags))
         for plan in [_plan(url, each, flags) for url in urls for each in size or (100,)]:
             results.append(_measure(plan))
             if as_json:
-                print_json(result_as_json(results[-1]))
+                print_json(report.as_json(results[-1]))
     if not as_json:
-        show(results)
+        _show(results)
     return NOT_ENOUGH if any(result.received < result.sent for result in results) else OK
+
+
+@contextmanager
+def _temporary_broker(durability: str) -> Iterator[dict[str, str]]:
+    """The URLs of a new broker, by protocol."""
+    with TemporaryDirectory(prefix="penstock-bench-") as folder:
+        flags = [f"--{protocol}=127.0.0.1:0" for protocol in protocols()]
+        flags += [f"--durability={durability}", f"--data={folder}", "--log-level=error", "--flight=off", "--http=off"]
+        with running_broker(flags) as broker:
+            yield {protocol: f"{protocol}://{address}" for protocol, address in broker.addresses.items()}
 
 
 def _able(flags: dict[str, Any]) -> list[str]:
@@ -133,3 +140,12 @@ def _measure(plan: BenchPlan) -> Result:
     address, options = run(prepare(plan))
     note(f"measuring {address} with {plan.size} B …")
     return measure(plan, address, options)
+
+
+def _show(results: list[Result]) -> None:
+    title = "end to end, with acknowledgements; connections are producers + consumers"
+    table(report.COLUMNS, [report.row(result) for result in results], title=title, right=True)
+    for result in results:
+        say(*report.plot(result))
+        if result.received < result.sent:
+            say(f"{result.protocol}: {result.sent - result.received} of {result.sent} did not arrive in time")

@@ -1,15 +1,14 @@
-"""What a run looks like: a row of the table, a plot, or JSON."""
+"""Results of a run as a row of a table, a plot, or JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from msgspec import to_builtins
 
-from penstock.cli.bench.run import Result
-from penstock.cli.displays import table
-from penstock.cli.output import say
+from penstock.bench.run import Result
 
 COLUMNS = ["", "size", "connections", "messages/s", "MB/s", "p50 ms", "p90", "p99", "p99.9", "max"]
 PERCENTILES = (50, 90, 99, 99.9, 100)
@@ -53,26 +52,16 @@ def as_json(result: Result) -> dict[str, Any]:
     return report
 
 
-def show(results: list[Result]) -> None:
-    """A table of all, and a plot of each."""
-    title = "end to end, with acknowledgements; connections are producers + consumers"
-    table(COLUMNS, [row(result) for result in results], title=title, right=True)
-    for result in results:
-        plot(result)
-        if result.received < result.sent:
-            say(f"{result.protocol}: {result.sent - result.received} of {result.sent} did not arrive in time")
-
-
-def plot(result: Result) -> None:
-    """Messages a second over time."""
+def plot(result: Result) -> Iterator[str]:
+    """Lines that plot messages a second over time; none for a run that was too short."""
     times, counts = (np.array(column, dtype=float) for column in zip(*result.series, strict=True))
     if len(times) < 3:
         return
     edges = np.linspace(0, times[-2], min(WIDTH, len(times)) + 1)
     rates = np.diff(np.interp(edges, times, counts)) / np.diff(edges)
     top = max(float(rates.max()), 1.0)
-    say(f"{result.protocol}, {result.plan.size} B: messages/s over {times[-2]:.1f} s")
+    yield f"{result.protocol}, {result.plan.size} B: messages/s over {times[-2]:.1f} s"
     for line in range(HEIGHT, 0, -1):
         eighths = np.clip(np.round((rates / top * HEIGHT - (line - 1)) * 8), 0, 8).astype(int)
         label = f"{top:>10,.0f}" if line == HEIGHT else f"{0:>10}" if line == 1 else " " * 10
-        say(f"{label} │{''.join(_EIGHTHS[each] for each in eighths)}")
+        yield f"{label} │{''.join(_EIGHTHS[each] for each in eighths)}"

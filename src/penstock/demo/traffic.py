@@ -1,8 +1,7 @@
 """Sample traffic through all three protocols: what a few queues see in a day, in seconds.
 
-Not everything goes well, and that is the point: some messages are rejected, some expire, some are given back, some are
-lost with their connection until their retries run out, some are left over. What has been done is counted here, by the
-clients, so that it can be compared with what the tables say.
+Not everything goes well: some messages are rejected, expire, are given back, or lose their connection until their
+retries run out, and some are left over. The clients count what they do, for a comparison with the tables.
 """
 
 from __future__ import annotations
@@ -10,23 +9,24 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from threading import Thread
 
 from msgspec import Struct, field
 
-from penstock.cli.up.failover import Loss
 from penstock.client import Client, Outgoing, connect
 from penstock.client.sync import Message
+from penstock.demo.failover import Loss
 
 #: The queues, as namespace/queue. SSPQ's is the one that its listener names.
 ORDERS, OFFERS, JOBS, PAYMENTS = "default/orders", "default/offers", "default/sspq", "shop/payments"
 TRANSFERS = "shop/transfers"
-#: Transfers before, during and after each loss; and seconds that one may take.
-EACH = 100
-PATIENCE = 60.0
-#: Seconds without a message after which a consumer has seen all there is.
+#: Transfers before the first loss, and during each.
+TRANSFERS_PER_LOSS = 100
+#: Seconds that a transfer may take.
+TRANSFER_SECONDS = 60.0
+#: Seconds without a message after which a consumer stops.
 IDLE = 1.0
 
 
@@ -39,7 +39,7 @@ class Addresses(Struct, frozen=True):
 
 
 class ClientCounts(Struct):
-    """What was done with the messages of one run: by queue, and for dead letters by queue and reason."""
+    """The messages of one run: by queue what became of them, dead letters by queue and reason."""
 
     run: str
     published: Counter[str] = field(default_factory=Counter)
@@ -50,31 +50,34 @@ class ClientCounts(Struct):
     protocols: Counter[str] = field(default_factory=Counter)
 
     def bodies(self, queue: str, protocol: str, count: int) -> Iterator[str]:
-        """So many messages for a queue, counted as they are taken."""
+        """Payloads for a queue, counted as they are taken."""
         for number in range(count):
             self.published[queue] += 1
             self.protocols[protocol] += 1
             yield json.dumps({"run": self.run, "number": number, "amount": round(9.99 + number * 0.37, 2)})
 
     def is_ours(self, body: bytes) -> bool:
-        """Whether a message is of this run; queues may hold others."""
+        """Whether a message belongs to this run. Queues may hold other messages."""
         with suppress(ValueError):
             decoded = json.loads(body)
             return isinstance(decoded, dict) and decoded.get("run") == self.run
         return False
 
 
-def run(addresses: Addresses, counts: ClientCounts, say: Callable[[str], None], losses: Sequence[Loss] = ()) -> None:
-    """Send and consume; takes some seconds. Raises ClientError. ``losses`` are for while messages flow."""
-    say("PHPMQ: orders are placed, some are refused; offers run out")
+def send_and_consume(addresses: Addresses, counts: ClientCounts, losses: Sequence[Loss] = ()) -> Iterator[str]:
+    """Send and consume for some seconds; yields each step before it is taken. Raises ClientError.
+
+    ``losses`` happen while messages flow.
+    """
+    yield "PHPMQ: orders are placed, some are refused; offers run out"
     _orders(addresses, counts)
-    say("SSPQ: jobs are done, some break their worker again and again")
+    yield "SSPQ: jobs are done, some break their worker again and again"
     _jobs(addresses, counts)
-    say("Kokaq: payments with priorities and delays; some are left over")
+    yield "Kokaq: payments with priorities and delays; some are left over"
     _payments(addresses, counts)
     if losses:
-        _transfers(addresses, counts, say, losses)
-    say("across: orders that came over PHPMQ are finished over Kokaq")
+        yield from _transfers(addresses, counts, losses)
+    yield "across: orders that came over PHPMQ are finished over Kokaq"
     _across(addresses, counts)
 
 
@@ -94,7 +97,7 @@ def _orders(addresses: Addresses, counts: ClientCounts) -> None:
                 message.requeue()
                 requeued += 1
             elif number >= 480:
-                break  # what the window holds goes back when the connection closes
+                break  # the rest of the window goes back to the queue with the connection
             else:
                 message.ack()
                 counts.acknowledged[ORDERS] += 1
@@ -109,7 +112,7 @@ def _jobs(addresses: Addresses, counts: ClientCounts) -> None:
         _finish(client, JOBS, counts)
     with connect(url) as client:
         client.publish_many(counts.bodies(JOBS, "sspq", 5), retries=1)
-    for _ in range(10):  # five messages, each given out twice; then its retries are used up
+    for _ in range(10):  # five messages, each delivered twice; then they have no retries left
         with connect(url) as client:
             client.receive(timeout=10)
     counts.dead[JOBS, "retries"] += 5
@@ -132,22 +135,22 @@ def _payments(addresses: Addresses, counts: ClientCounts) -> None:
             if popped is not None and counts.is_ours(popped.body):
                 counts.popped[PAYMENTS] += 1
         _finish(client, PAYMENTS, counts)
-        client.publish_many(counts.bodies(PAYMENTS, "kokaq", 30))  # left over: see the view `live`
+        client.publish_many(counts.bodies(PAYMENTS, "kokaq", 30))  # left over, in the view `live`
 
 
-def _transfers(addresses: Addresses, counts: ClientCounts, say: Callable[[str], None], losses: Sequence[Loss]) -> None:
-    """Confirmed one by one, while a part after the other is taken away. The client says again what was not answered."""
-    say("Kokaq: transfers, each confirmed, whatever is lost")
+def _transfers(addresses: Addresses, counts: ClientCounts, losses: Sequence[Loss]) -> Iterator[str]:
+    """Confirm each, while one part after the other is killed. The client repeats requests without an answer."""
+    yield "Kokaq: transfers, each confirmed, whatever is lost"
     url = f"kokaq://{addresses.kokaq}/{TRANSFERS}"
-    with connect(url, reconnect=True, idempotent=True, timeout=PATIENCE) as client:
+    with connect(url, reconnect=True, idempotent=True, timeout=TRANSFER_SECONDS) as client:
         client.create_queue(exist_ok=True)
-        bodies = counts.bodies(TRANSFERS, "kokaq", EACH * (len(losses) + 1))
-        client.publish_many(next(bodies) for _ in range(EACH))
+        bodies = counts.bodies(TRANSFERS, "kokaq", TRANSFERS_PER_LOSS * (len(losses) + 1))
+        client.publish_many(next(bodies) for _ in range(TRANSFERS_PER_LOSS))
         for text, lose in losses:
-            say(text)
+            yield text
             losing = Thread(target=lose)
             losing.start()
-            for _ in range(EACH):
+            for _ in range(TRANSFERS_PER_LOSS):
                 client.publish(next(bodies))
             losing.join()
         _finish(client, TRANSFERS, counts)
@@ -156,11 +159,11 @@ def _transfers(addresses: Addresses, counts: ClientCounts, say: Callable[[str], 
 def _across(addresses: Addresses, counts: ClientCounts) -> None:
     with connect(f"kokaq://{addresses.kokaq}/{ORDERS}") as client:
         _finish(client, ORDERS, counts)
-    time.sleep(1.5)  # the offers' time runs out
+    time.sleep(1.5)  # until the offers expire
 
 
 def _finish(client: Client, queue: str, counts: ClientCounts) -> None:
-    """Acknowledge what is there."""
+    """Acknowledge all messages of the queue."""
     batch: list[Message] = []
     for message in client.consume(idle=IDLE):
         counts.acknowledged[queue] += counts.is_ours(message.body)

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from penstock.cli.bench.load import LoadConnection, load_of
-from penstock.cli.output import run
+from penstock.bench.load import LoadConnection, load_of
+from penstock.client.event_loop import run
 from penstock.client.options import TLS
 from penstock.client.urls import Address
 from penstock.endpoint.parent import end_with
