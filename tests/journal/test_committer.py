@@ -175,7 +175,7 @@ def test_a_sync_of_the_thread_is_told_though_another_append_comes_in_between(mon
     engine.committer._wanted.clear()
     engine.log.sync()  # as the thread does, which would compare then
     assert engine.committer.append_now(staged_after(engine, b"b"))
-    engine.committer._tell()
+    engine.committer._report()
     assert engine.told == [2]
 
 

@@ -1,17 +1,14 @@
-"""Group commit: a thread that appends whatever was staged, again and again, and tells how far the log is durable.
+"""Group commit: a thread that appends staged events and reports how far the log is durable.
 
-While one commit is on its way to the disk, the next one gathers; so each ``fdatasync``, which runs outside the
-interpreter lock, carries everything that arrived during the one before. There is no timer to wait for more: a lone
-message is committed at once.
+While one commit is being written, the next one gathers, so each ``fdatasync``, which runs outside the interpreter
+lock, covers everything that arrived during the one before. There is no timer: a lone message is committed at once.
 
-A small commit need not be handed over at all: while the thread has nothing to do, ``append_now``
-does it where it is called. Waking a thread and being woken by it costs more than a sync of a good disk takes; where an
-append took long, everything goes to the thread for many times as long, so that a disk that is slow now and then holds
-up whoever calls for a small part of the time.
+While the thread is idle, ``append_now`` commits a small batch in the calling thread, because waking a thread and being
+woken by it takes longer than a sync of a good disk. After a slow append everything goes to the thread for several times
+as long, so a disk with occasional stalls rarely blocks callers.
 
-A full disk is no failure: the append that found no room is tried again until there is some, and nothing is confirmed
-meanwhile. After a failure nothing is ever confirmed again. The broker has to end and start anew, because only a start
-finds out what is on the disk.
+A full disk is not a failure: the append is retried until there is room, and nothing is confirmed meanwhile. After a
+failure nothing is ever confirmed again. The broker must restart, because only a start finds out what is on the disk.
 """
 
 from __future__ import annotations
@@ -26,19 +23,19 @@ from penstock.journal.contract import Log
 from penstock.journal.errors import LogFull
 from penstock.journal.format.block import Batch
 
-#: Seconds between two tries of an append that found the disk full.
+#: Seconds between tries of an append while the disk is full.
 RETRY: Final = 0.2
-#: A log on which an append took longer than these seconds is left to the thread, for so many times as long.
+#: After an append that took longer than QUICK seconds, appends go to the thread for REST times as long.
 QUICK = 0.002
 REST: Final = 10
 
 
-#: Told of events that were appended, in how many seconds, and of those for the sync; 0 where there was none.
+#: Called with the number of events appended, the seconds it took, and the seconds of the sync (0 without one).
 Measure = Callable[[int, float, float], None]
 
 
 class Staged:
-    """The events of the next commit; ``roll`` as in ``Log.append``, ``size`` about the bytes of it."""
+    """The events of the next commit; ``roll`` as in ``Log.append``, ``size`` its approximate bytes."""
 
     __slots__ = ("batch", "roll", "size")
 
@@ -49,40 +46,40 @@ class Staged:
 
 
 class _Wanted:
-    """An event that one thread waits for. ``threading.Event`` is a condition around a lock; here the lock is enough."""
+    """A flag for which one thread waits: a bare lock, cheaper than the condition in ``threading.Event``."""
 
     def __init__(self) -> None:
-        #: Held while there is nothing to do.
+        #: Locked while there is nothing to do.
         self._gate = threading.Lock()
         self._gate.acquire()
-        #: Set before the gate opens, and cleared after it closes: the round that begins then takes what there is.
+        #: Set before the gate opens and cleared after it closes, so the next round takes everything staged before.
         self.is_set = False
 
     def set(self) -> None:
-        """The thread has something to do."""
+        """Wake the thread."""
         self.is_set = True
         if self._gate.locked():
-            with suppress(RuntimeError):  # somebody else has just opened it
+            with suppress(RuntimeError):  # another thread has just opened it
                 self._gate.release()
 
     def clear(self) -> None:
-        """The thread is about to look for it."""
+        """Reset the flag. The thread calls it before it looks for work."""
         self._gate.acquire(blocking=False)
         self.is_set = False
 
     def wait(self, seconds: float | None) -> None:
-        """Until there is something, or so long. The thread clears it afterwards."""
+        """Wait for the flag, at most this long. The thread clears it afterwards."""
         self._gate.acquire(timeout=-1 if seconds is None else seconds)
 
 
 class Committer:
     """Moves batches from the engine to a log.
 
-    ``take`` is called whenever the committer is ready for more and ``wake`` was called since: it hands over all that is
-    staged, at the log's end, or None. ``on_committed`` gets the log's committed position after it has moved,
-    ``on_failure`` the one error that ended it all. ``on_full`` is told when an append begins to wait for room, and with
-    None when it has found some; ``while_full`` is called between the tries, for it may give space back. All are called
-    in the committer's thread, one at a time.
+    After ``wake``, ``take`` is called as soon as the committer is ready: it returns all staged events, or None.
+    ``on_committed`` gets the log's committed position after it has moved, ``on_failure`` the error that ended the
+    committer. ``on_full`` gets the error when an append begins to wait for room, and None when it has found some;
+    ``while_full`` is called between the tries, and may free space. All are called in the committer's thread, one at a
+    time.
     """
 
     def __init__(
@@ -97,9 +94,9 @@ class Committer:
         sync_every: float | None = None,
         measure: Measure = lambda events, seconds, sync_seconds: None,
     ) -> None:
-        """``sync_every`` is for a log that commits with ``sync``: the seconds that an event waits for it at most.
+        """``sync_every`` is the longest wait for a sync in seconds, for a log that commits with ``sync``.
 
-        ``measure`` is told of every append and sync, in the committer's thread.
+        ``measure`` is called after every append and sync, in the committer's thread.
         """
         self._log = log
         self._take = take
@@ -110,33 +107,33 @@ class Committer:
         self._sync_every = sync_every
         self._measure = measure
         self._sync_due: float | None = None
-        self._epoch = log.epoch  # ours: when someone else seals the log, we must be fenced off
-        self._told = log.committed
+        self._epoch = log.epoch  # ours: when another owner seals the log, we must be fenced off
+        self._reported = log.committed
         self._wanted = _Wanted()
-        #: Held by whoever appends: the thread, or one that does without it.
+        #: Held by the appending thread: the committer's own, or that of ``append_now``.
         self._appending = threading.Lock()
-        #: When an append need not be left to the thread, as far as the disk is concerned.
+        #: When the disk counts as quick again.
         self._quick_from = 0.0
         self._stopping = False
         self._running: threading.Thread | None = None
-        #: Why an append waits, if one does.
+        #: Why an append is waiting, or None.
         self.full: LogFull | None = None
-        #: When the append that is under way was begun, on the monotonic clock, and its bytes; 0: none is.
+        #: When the append in flight began, on the monotonic clock, and its bytes; 0 without one.
         self.under_way = 0.0, 0
-        #: The error that ended it all.
+        #: The error that ended the committer.
         self.failure: Exception | None = None
 
     def start(self) -> None:
-        """Run in a thread of its own from now on."""
+        """Start the thread."""
         self._running = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
         self._running.start()
 
     def wake(self) -> None:
-        """Say that something is staged. Cheap, and safe from any thread."""
+        """Announce staged events. Cheap, and safe from any thread."""
         self._wanted.set()
 
     def close(self) -> None:
-        """Commit and sync what is staged, then end the thread. The log stays open. A full disk is a failure then."""
+        """Commit and sync everything staged, then end the thread. The log stays open. A full disk is a failure here."""
         self._stopping = True
         self._wanted.set()
         if self._running is not None:
@@ -145,7 +142,7 @@ class Committer:
         self.commit_now(sync=True)
 
     def commit_now(self, *, sync: bool = False) -> bool:
-        """One round in the calling thread: for the simulator, for tests, and for the last one. False after a failure.
+        """Do one round in the calling thread: at the end, and in simulations. False after a failure.
 
         Not while the thread runs.
         """
@@ -154,7 +151,7 @@ class Committer:
                 self._append(self._take())
                 if sync or self._is_due():
                     self._sync()
-            except Exception as error:  # whatever it is: going on would confirm what may not be there
+            except Exception as error:  # any: to continue would confirm events that may not be durable
                 self._fail(error)
         return self.failure is None
 
@@ -164,9 +161,9 @@ class Committer:
         self._on_failure(error)
 
     def append_now(self, staged: Staged) -> bool:
-        """Append in the calling thread, if that is quick. False: it was not done, and ``take`` has to hand it over.
+        """Append in the calling thread if that is likely to be quick. False: not done, so ``take`` must return it.
 
-        Only while there is nothing that ``take`` would give before it. ``on_committed`` is not told of it.
+        Only while ``take`` would return nothing before it. ``on_committed`` is not called.
         """
         if not self._is_idle() or not self._appending.acquire(blocking=False):
             return False
@@ -182,7 +179,7 @@ class Committer:
         return done
 
     def _is_idle(self) -> bool:
-        """Whether the thread has nothing to do, and is not needed to wait for the disk."""
+        """Whether the thread has nothing to do and the disk counts as quick."""
         busy = self._wanted.is_set or self._stopping or self.failure is not None or self.full is not None
         return not busy and time.perf_counter() >= self._quick_from
 
@@ -199,7 +196,7 @@ class Committer:
         self.under_way = time.monotonic(), staged.size
         while not self._try(staged):
             self._while_full()
-            if self._is_due():  # what was appended before has room, and must not wait
+            if self._is_due():  # earlier appends have room, and must not wait
                 self._sync()
             self._wanted.wait(RETRY)
             self._wanted.clear()
@@ -207,19 +204,19 @@ class Committer:
         if self.full is not None:
             self.full = None
             self._on_full(None)
-            self._wanted.set()  # we may have missed it while we waited for something else
+            self._wanted.set()  # a wake-up may have been consumed by the wait for room
         self._expect_sync()
-        self._tell()
+        self._report()
 
     def _expect_sync(self) -> bool:
-        """Something was appended: note when to sync. True: nothing was before it, so the thread does not know."""
+        """Schedule the sync of an append. True if none was scheduled before, so the thread must be woken."""
         if self._sync_every is None or self._sync_due is not None:
             return False
         self._sync_due = time.monotonic() + self._sync_every
         return True
 
     def _try(self, staged: Staged) -> bool:
-        """Append. False if there is no room, and there is time to wait for it."""
+        """Append. False if the disk is full and the committer is not stopping."""
         began, synced = time.perf_counter(), self._log.sync_seconds
         try:
             self._log.append(staged.batch, staged.batch.first, self._epoch, roll=staged.roll)
@@ -241,16 +238,16 @@ class Committer:
         self._log.sync()
         self._measure(0, 0.0, self._log.sync_seconds - synced)
         self._sync_due = None
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
-        if self._log.committed != self._told:
-            self._told = self._log.committed
-            self._on_committed(self._told)
+    def _report(self) -> None:
+        if self._log.committed != self._reported:
+            self._reported = self._log.committed
+            self._on_committed(self._reported)
 
     def _is_due(self) -> bool:
         return self._sync_due is not None and time.monotonic() >= self._sync_due
 
     def _patience(self) -> float | None:
-        """How long to wait for more, at most."""
+        """The longest time to wait for more."""
         return None if self._sync_due is None else max(self._sync_due - time.monotonic(), 0.0)

@@ -1,4 +1,4 @@
-"""What can go wrong with a log. Each text names what is wrong and what to do next."""
+"""Errors of a journal. Each text says what happened and what to do."""
 
 from __future__ import annotations
 
@@ -8,54 +8,51 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the operating system says that there is no room."""
+    """Whether an error means that the disk or quota is full."""
     return error.errno in _FULL
 
 
 class LogError(Exception):
-    """Whatever goes wrong with a log."""
+    """The base of all errors of a journal."""
 
 
 class Fenced(LogError):
-    """Someone else writes this log: the expected position or the epoch is not the log's. Nothing was written."""
+    """Another owner writes this log: the expected position or the epoch does not match. Nothing was written."""
 
 
 class LogFailed(LogError):
-    """The disk failed. Nothing more is accepted: what was appended last may or may not be there after a restart."""
+    """The storage failed. Nothing more is accepted: the last append may or may not be there after a restart."""
 
 
 class LogFull(LogError):
-    """The disk has no room. Nothing was changed, and the same call may be made again when there is."""
+    """The disk is full. Nothing was changed; the same call may be repeated once there is room."""
 
 
 class LogAway(LogFull):
-    """The storage does not answer, or takes no changes for now. Nothing that is there is damaged or lost by it.
+    """The storage does not answer, or accepts no changes for now. Nothing is damaged or lost.
 
-    The same call may be made again: if it was done after all, that is found out then.
+    The same call may be repeated: it notices if the first one took effect.
     """
 
 
 class LogDenied(LogAway):
-    """The storage answers, and turns us away until somebody changes a right, a password or a setting."""
+    """The storage refuses access until an administrator changes a right, a password or a setting."""
 
 
 class LogClosed(LogError):
-    """The log was closed before."""
+    """The log is closed."""
 
 
 class Gone(LogError, LookupError):
-    """No message is kept at this position: trimmed away, never there, or the event there is not a message."""
+    """There is no message at this position: it was trimmed, it never existed, or the event is not a message."""
 
 
 class JournalRefused(LogError):
-    """The log can not be opened as it is. The text says what to do."""
+    """The journal can not be opened as it is. The text says what to do."""
 
 
 class JournalOwned(JournalRefused):
-    """Somebody else owns the journal now: ``owner``, for people, and ``seconds`` until its lease runs out if it does.
-
-    Who waits that long may try again.
-    """
+    """Another broker owns the journal: ``owner``, for people. Its lease, unless renewed, ends in ``seconds``."""
 
     def __init__(self, where: str, owner: str, seconds: float) -> None:
         super().__init__(f"the journal in {where} is in use by another broker: {owner}")
@@ -64,17 +61,17 @@ class JournalOwned(JournalRefused):
 
 
 class DecisionNeeded(LogFailed):
-    """The storage is not what it was, and only an operator knows what is right. It does not pass by itself."""
+    """The storage has lost or changed data, and an operator must decide how to continue."""
 
 
 class JournalMissing(DecisionNeeded):
-    """The journal that this broker knows is not there: its tables are gone, or another journal has its place."""
+    """The journal that this broker knows is gone: its tables are missing, or belong to another journal."""
 
 
 class CommitsLost(DecisionNeeded):
     """The storage has lost events that it had confirmed as durable. ``lost`` is their range of positions, end excluded.
 
-    No broker goes on before an operator has accepted the loss.
+    No broker continues before an operator has accepted the loss.
     """
 
     def __init__(self, lost: tuple[int, int], text: str) -> None:
@@ -83,17 +80,17 @@ class CommitsLost(DecisionNeeded):
 
 
 class JournalDamaged(JournalRefused):
-    """Events that were confirmed are missing or unreadable. ``lost`` is the range of positions, end excluded."""
+    """Confirmed events are missing or unreadable. ``lost`` is their range of positions, end excluded."""
 
     def __init__(
         self, where: str, segment: str, offset: int, lost: tuple[int, int], reason: str, *, remedy: str = ""
     ) -> None:
-        """``remedy`` is what to do where it is not a repair."""
+        """``remedy`` says what to do if it is not ``penstock journal repair``."""
         super().__init__(
             f"the journal in {where} is damaged: {segment}, byte {offset}: {reason}. Lost: positions {lost[0]} to "
             f"{lost[1] - 1}. {remedy or f'To keep the rest: penstock journal repair {where}'}"
         )
-        #: Where it lies, for people.
+        #: For people.
         self.place = f"{segment}, byte {offset}"
         self.segment = segment
         self.offset = offset
@@ -102,13 +99,13 @@ class JournalDamaged(JournalRefused):
 
 
 class DataLoss(LogError):
-    """Events that were shown, or were still to be read, are gone. ``lost`` is their range of positions, end excluded.
+    """Events of a range that is read are lost. ``lost`` is their range of positions, end excluded.
 
-    A reader that accepts the loss goes on at ``lost[1]``.
+    A reader that accepts the loss continues at ``lost[1]``.
     """
 
     def __init__(self, lost: tuple[int, int], text: str, *, events: tuple[int, int] | None = None) -> None:
-        """``events`` are those of the positions that named any, as far as the reader has seen them; else all did."""
+        """``events`` is the part of ``lost`` that had events, as far as the reader knows; by default all of it."""
         low, high = events or lost
         super().__init__(f"positions {low} to {high - 1} are lost: {text}")
         self.lost = lost
@@ -119,11 +116,11 @@ class Trimmed(DataLoss):
 
 
 class Replaced(DataLoss):
-    """Another journal is in the place of the one that was read before: all positions are void."""
+    """Another journal has replaced the one that was read before: its positions mean nothing here."""
 
 
-#: Of a checkpoint that the log does not reach back to.
+#: The problem of a checkpoint that lies before the log.
 TOO_OLD = "it is older than the first segment, and of no use"
 
-#: What reading a message raises where its payload can't be had.
+#: The errors of reading a message that mean that its payload is unavailable.
 UNREADABLE = (JournalDamaged, Gone, LogFailed)

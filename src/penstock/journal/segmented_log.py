@@ -1,4 +1,4 @@
-"""What a log of segments says of itself, wherever their blocks are kept: the part that files and a database share."""
+"""A log of segments: the part that files and a database share."""
 
 from __future__ import annotations
 
@@ -18,63 +18,68 @@ from penstock.journal.format.segment import Segment, SegmentHeader
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # not all logs are compiled
 class SegmentedLog(ABC):
-    """See ``contract.Log``. Reading single messages and naming what is there; writing is for who keeps the blocks."""
+    """The part of ``contract.Log`` that does not depend on where blocks are kept. Subclasses write and read blocks.
+
+    Compiled classes can't inherit from the contract itself, which is a protocol.
+    """
 
     def __init__(self, options: OwnerOptions | None) -> None:
         self.options = options or OwnerOptions()
         self.sync_seconds = 0.0
-        self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
-        #: Segments that were trimmed, but for the damaged messages in them; replaced, never changed, as well.
+        #: Replaced, never changed: readers in other threads iterate over it.
+        self._segments: list[Segment] = []
+        #: Trimmed segments that are kept for damaged messages. Replaced, never changed.
         self._kept: list[Segment] = []
-        self._changing = RLock()  # for who replaces them
+        #: Held while either list is replaced.
+        self._changing = RLock()
         #: The position that the next append must have.
         self._end = FIRST_POSITION
 
     @property
     @abstractmethod
     def identity(self) -> int:
-        """See Log."""
+        """64 random bits."""
 
     @property
     @abstractmethod
     def epoch(self) -> int:
-        """See Log."""
+        """The epoch that appends must have."""
 
     @property
     @abstractmethod
     def _growing(self) -> Segment | None:
-        """The segment that appends go to; None if the next one begins a segment anyhow."""
+        """The segment that appends go to; None if the next append begins a segment."""
 
     @abstractmethod
     def locate(self, position: int) -> Block:
-        """See Log."""
+        """The block with a position, committed or not. Raises Gone or JournalDamaged."""
 
     @abstractmethod
     def resident(self, position: int) -> Block | None:
-        """See Log."""
+        """The same block if it is in memory."""
 
     def at_once(self, position: int) -> Block | None:
-        """See Log."""
+        """The same block if it can be read without waiting."""
         return self.resident(position)
 
     @property
     def start(self) -> int:
-        """See Log."""
+        """The lowest position that may still exist."""
         return self._segments[0].first if self._segments else self._end
 
     @property
     def end(self) -> int:
-        """See Log."""
+        """The position that the next append must have."""
         return self._end
 
     @property
     def block_bytes(self) -> int:
-        """See Log."""
+        """Unbounded: appends may be of any size."""
         return UNBOUNDED
 
     @property
     def wants_roll(self) -> bool:
-        """See Log. A log whose next append makes a segment anyhow wants one too, for the catalogue's sake."""
+        """Whether the next append should begin a segment, and therefore needs a catalogue."""
         segment = self._growing
         if segment is None:
             return True
@@ -82,23 +87,23 @@ class SegmentedLog(ABC):
         return segment.blocks_end >= self.options.extent_bytes or is_old
 
     def extents(self) -> list[Segment]:
-        """See Log: its segments. Look, don't touch."""
+        """The segments, oldest first. Callers must not change them."""
         return list(self._segments)
 
     def kept(self) -> list[Segment]:
-        """See Log."""
+        """Trimmed segments that are kept for damaged messages."""
         return list(self._kept)
 
     def messages(self, positions: Iterable[int]) -> list[MessageRow]:
-        """See Log."""
+        """The messages at these positions, in the given order. Raises Gone."""
         return gather(positions, self.locate)
 
     def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
-        """See Log."""
+        """One fixed-width column of the messages at these positions. Raises Gone."""
         return gather_numbers(name, positions, self.locate)
 
     def _check_expected(self, batch: Batch, position: int, epoch: int) -> None:
-        """Raise Fenced unless an append was meant for the log as it is."""
+        """Raise Fenced unless an append expects the current head and epoch."""
         if epoch != self.epoch or not position == batch.first == self._end:
             raise Fenced(
                 f"the journal is at position {self._end}, epoch {self.epoch}; this append was meant for"
@@ -106,12 +111,12 @@ class SegmentedLog(ABC):
             )
 
     def _check_newer(self, epoch: int) -> None:
-        """Raise Fenced unless an epoch may follow that of the log."""
+        """Raise Fenced unless an epoch is higher than that of the log."""
         if epoch <= self.epoch:
             raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
 
     def _next_header(self, batch: Batch, durability: Durability) -> SegmentHeader:
-        """The header of the segment that begins with a batch."""
+        """The header of a segment that begins with a batch."""
         before = self._segments[-1] if self._segments else None
         return SegmentHeader(
             durability=durability,
@@ -124,7 +129,7 @@ class SegmentedLog(ABC):
         )
 
     def _segment_of(self, position: int) -> Segment:
-        """The segment that has a position, a kept one too. Raises Gone."""
+        """The segment with a position, which may be a kept one. Raises Gone."""
         segment = self._find_segment(position)
         if segment is None:
             raise self._gone(position)

@@ -1,13 +1,12 @@
-"""Ranges of positions over extents that are mapped: what the followers of all journals share.
+"""Reading ranges of positions from mapped extents: what the followers of all journals share.
 
-A journal tells three things: how far it goes (``tail``), which extents there are (``_spans``), and where the bytes of
-one are to be mapped (``_segment``). All else is worked out from these. Everything that is given is the same at every
-re-read; where it can't be any more, a ``DataLoss`` says which positions are gone:
+A kind of journal provides three facts: how far it goes (``_look``), which extents there are (``_spans``), and the
+mapped bytes of an extent (``_segment``). Everything else is derived from these. Reading a range again returns the same
+events. Where that is no longer possible, a ``DataLoss`` has the lost positions:
 
 * ``Trimmed``: the range begins before the history that retention keeps.
-* ``DataLoss`` itself: a position of the range was taken back by a crash, a promotion or a restore (numbering resumes
-  higher where what was shown may be lost; whoever stands in that gap has seen events that are no more), or a repair had
-  to give events up.
+* ``DataLoss`` itself: a crash, a promotion or a restore has lost events of the range, or a repair had to give them up.
+  Where shown events may be lost, numbering resumes higher: a position in that gap means that its reader has seen them.
 * ``Replaced``: it is another journal now.
 """
 
@@ -35,13 +34,13 @@ from penstock.schema import Kind
 
 
 class SegmentSpan(NamedTuple):
-    """An extent: its name and a number that another in its place would not have, positions, time of its first event."""
+    """An extent: its positions and times. ``key`` is its name, and a number that no other extent of that name has."""
 
     key: tuple[str, int]
     first: int
     #: The position after its last committed event.
     end: int
-    #: Where the log ended before it.
+    #: The end of the log before it.
     after: int
     created: int
     finished: bool
@@ -50,17 +49,17 @@ class SegmentSpan(NamedTuple):
 
 
 class SpanReader(Follower, ABC):
-    """A view of a journal: see ``contract.Follower``. Threads may share one."""
+    """A view of a journal, whose public methods are those of ``Follower``. Threads may share one."""
 
     def __init__(self, where: str) -> None:
-        """``identity`` is to be set before the first ``tail``."""
+        """Subclasses set ``identity`` before the first ``tail``."""
         self.where = where
         self.identity = 0
         self._lock = Lock()
         self._tail_lock = Lock()
         self._seen = 0
 
-    # What a kind of journal tells
+    # What each kind of journal provides
 
     @abstractmethod
     def _look(self) -> StoredTail:
@@ -68,15 +67,15 @@ class SpanReader(Follower, ABC):
 
     @abstractmethod
     def _spans(self, committed: int) -> list[SegmentSpan]:
-        """The extents with events before a position, which must have been read before; oldest first."""
+        """The extents with events before a committed position, oldest first. ``committed`` is read before the call."""
 
     @abstractmethod
     def _segment(self, span: SegmentSpan) -> MappedSegment:
-        """An extent, mapped, with all up to the span's end. Raises FileNotFoundError if it is gone."""
+        """Map an extent, at least up to the span's end. Raises FileNotFoundError if it is gone."""
 
     @abstractmethod
     def _file(self, name: str) -> File:
-        """The bytes of an extent as they are now. Raises FileNotFoundError."""
+        """Open the bytes of an extent. Raises FileNotFoundError."""
 
     @abstractmethod
     def _path(self, segment: MappedSegment) -> str:
@@ -86,11 +85,8 @@ class SpanReader(Follower, ABC):
 
     @override
     def tail(self) -> StoredTail:
-        """How far the journal goes now, and since when. Raises DataLoss, or JournalRefused.
-
-        Threads take turns: one that compared what it has read with what another has read since would see a journal
-        that was put back.
-        """
+        # Threads take turns: one that compared its tail with a newer one of another thread would see a journal that
+        # went back.
         with self._tail_lock:
             tail = self._look()
             if tail.identity != self.identity:
@@ -104,14 +100,12 @@ class SpanReader(Follower, ABC):
     @property
     @override
     def earliest(self) -> int:
-        """The first position that can be read: where the history begins."""
         tail = self.tail()
         return max(tail.floor, tail.start)
 
     @property
     @override
     def latest(self) -> int:
-        """The position after the last committed event."""
         return self.tail().committed
 
     # Ranges
@@ -120,12 +114,6 @@ class SpanReader(Follower, ABC):
     def read(
         self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
     ) -> Iterator[LocatedBlock]:
-        """The blocks that have events from ``start`` up to ``stop`` (all that is committed now, if None).
-
-        The first and the last block may have events outside of the range. The range is checked at once, before the
-        first block is asked for. With ``accept_loss`` what is lost is passed over. Raises DataLoss, JournalDamaged,
-        or ValueError for a range that can not be.
-        """
         tail = self.tail()
         stop = tail.committed if stop is None else stop
         losses = self.losses(start, stop)
@@ -147,7 +135,6 @@ class SpanReader(Follower, ABC):
 
     @override
     def losses(self, start: int, stop: int) -> list[DataLoss]:
-        """What a reader of the range has to know before it reads it."""
         tail = self.tail()
         if not 0 < start <= stop:
             raise ValueError(f"positions {start} to {stop} are no range: positions count from 1")
@@ -169,10 +156,6 @@ class SpanReader(Follower, ABC):
 
     @override
     def position_at(self, time: int) -> int:
-        """The position of the first event at or after a time, in microseconds since 1970; ``latest`` if there is none.
-
-        Clocks are set now and then, so there may be a few earlier events after it.
-        """
         tail = self.tail()
         earliest = max(tail.floor, tail.start)
         spans = self._spans(tail.committed)
@@ -188,7 +171,6 @@ class SpanReader(Follower, ABC):
 
     @override
     def counts(self, start: int, stop: int | None = None, *, accept_loss: bool = False) -> dict[int, int]:
-        """How many messages were published in the range, by queue number. Reads headers and two small columns only."""
         stop = self.latest if stop is None else stop
         total = np.zeros(1, np.int64)
         for block, _ in self.read(start, stop, verify=False, accept_loss=accept_loss):
@@ -201,12 +183,10 @@ class SpanReader(Follower, ABC):
 
     @override
     def spans(self) -> list[SegmentSpan]:
-        """The extents that are there now, oldest first; some may lie below the beginning of the history."""
         return self._spans(self.tail().committed)
 
     @override
     def hold(self, span: Span) -> MappedSegment | None:
-        """What is removed stays readable while it is mapped."""
         assert isinstance(span, SegmentSpan)
         try:
             return self._segment(span)
@@ -232,7 +212,6 @@ class SpanReader(Follower, ABC):
 
     @override
     def catalogue(self) -> SegmentCatalogue:
-        """The queues that exist now."""
         committed = self.tail().committed
         spans = [span for span in self._spans(committed) if span.first < span.end]
         return self._segment(spans[-1]).catalogue(spans[-1].end) if spans else SegmentCatalogue()
@@ -248,7 +227,7 @@ class SpanReader(Follower, ABC):
             stop = min(stop, sound.first) if sound is not None else stop
         return JournalDamaged(self.where, extent.name, error.offset, (position, stop), error.reason)
 
-    # How it is done
+    # Helpers
 
     def _read(self, start: int, stop: int, *, verify: bool, accept_loss: bool) -> Iterator[LocatedBlock]:
         position = start

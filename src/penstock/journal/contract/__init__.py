@@ -1,22 +1,21 @@
-"""The contract of a journal: what the rest of Penstock may expect of whatever keeps its events.
+"""The contract of a journal: what the rest of Penstock may expect of the storage of its events.
 
-``open_journal(url)`` gives a ``Journal``, which touches nothing until one of its roles is taken:
+``open_journal(url)`` returns a ``Journal``, which touches nothing until it is opened in a role:
 
-    journal.own()       the broker that writes it: an ``OwnedJournal`` with the log, checkpoints, values and space
-    journal.follow()    a reader, in any process, while a broker writes, compacts, stops and starts: a ``Follower``
-    journal.stand_by()  a broker that waits to be the owner, where a journal is ``shared``: a ``Standby``
-    journal.tools()     who checks, shows and repairs it: ``JournalTools``
+    journal.own()       the broker that writes it: an ``OwnedJournal`` with log, checkpoints, values and space
+    journal.follow()    a reader in any process, while a broker writes, compacts, stops and starts: a ``Follower``
+    journal.stand_by()  a broker that waits to become the owner of a ``shared`` journal: a ``Standby``
+    journal.tools()     commands that check, show and repair it: ``JournalTools``
 
-Everything is said in positions of events. A log is cut into *extents*, stretches that are given back as a whole; what
-an extent is made of (a file, memory, a partition of a table) only the journal knows. One suite,
+All methods speak of positions of events. A log consists of *extents*, which retention removes as a whole; only the
+journal knows what an extent is made of (a file, memory, a partition of a table). One test suite,
 tests/journal/test_log_contract.py, runs against every implementation.
 
-Taking over: each owner ``seal``s the log with a higher *epoch* before its first append, and an append names the epoch
-and the position that it expects the log's *head* to have. So an owner that was replaced can add nothing, whatever it
-believes. What else keeps two owners apart (a lock, a lease) only decides who tries: ``own`` raises JournalRefused where
-another owner is there. Where that is a lease, ``own`` has raised the epoch already: nothing of the owner before can
-come after what is recovered. Handing out a message is no event, so an owner with a lease hands out nothing after the
-lease's ``deadline``.
+Fencing: each owner ``seal``s the log with a higher *epoch* before its first append. An append states the epoch and the
+position at which it expects the *head* of the log, so a replaced owner can append nothing, whatever it believes. The
+lock or lease only decides who tries: ``own`` raises JournalRefused if there is another owner. Where there is a lease,
+``own`` has already raised the epoch: nothing of the previous owner can follow what is recovered. Deliveries are not
+events, so an owner with a lease delivers nothing after the lease's ``deadline``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A journal by its URL, and who stands by to be its next owner."""
+"""A journal at a URL, and a standby that waits to become its owner."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ if TYPE_CHECKING:
 
 
 class Standby(Protocol):
-    """Follows a journal that another process owns, to be ready as its next owner. One thread at a time uses it.
+    """Follows a journal that another process owns, ready to take over. Not thread-safe.
 
-    The state is kept by who stands by: from ``checkpoint``, and then from what ``catch_up`` gives, again and again.
+    The caller keeps the state: it begins with ``checkpoint``, and applies the blocks of each ``catch_up``.
     """
 
     @property
     def position(self) -> int:
-        """Every event below it was given by ``catch_up``, or is in the checkpoint that was read last."""
+        """``catch_up`` has returned every event below it since the last checkpoint that was read."""
 
     @property
     def owner(self) -> str:
-        """Who owned the journal when it was last looked at, for people; empty if nobody does."""
+        """The owner at the last look, for people; empty if there was none."""
 
     @property
     def seconds(self) -> float:
-        """How long the owner's lease ran when that was last looked at: ``own`` is of no use before."""
+        """The rest of the owner's lease at the last look. ``own`` can't succeed before it ends."""
 
     def checkpoint(self) -> Checkpoint | None:
-        """The newest that can be read. ``catch_up`` goes on at its position. Raises LogError."""
+        """The newest readable checkpoint. ``catch_up`` continues at its position. Raises LogError."""
 
     def catch_up(self) -> Iterator[Block]:
-        """The blocks that were committed since, in order, each once. It ends where the log ended when it was called.
+        """The blocks committed since, in order, each once, up to the end of the log at the time of the call.
 
-        Raises Trimmed where some of them are gone: begin again with the checkpoint. Raises CommitsLost if the journal
-        ends before ``position``, and LogError when the storage can't be asked.
+        Raises Trimmed if some of them are gone: begin again with the checkpoint. Raises CommitsLost if the journal ends
+        before ``position``, and LogError if the storage does not answer.
         """
 
     def own(self) -> OwnedJournal:
-        """Be the owner. Raises JournalOwned, and CommitsLost if the journal ends before ``position``."""
+        """Become the owner. Raises JournalOwned, and CommitsLost if the journal ends before ``position``."""
 
     def close(self) -> None:
-        """Let go of everything; what ``own`` gave stays open."""
+        """Release all resources. A journal returned by ``own`` stays open."""
 
 
 class Journal(Protocol):
-    """A journal by its URL. Nothing is touched before a role is taken; JournalRefused says why one is not to be had."""
+    """A journal at a URL. Nothing is touched before it is opened in a role; each of these may raise JournalRefused."""
 
     #: For people.
     where: str
@@ -59,28 +59,28 @@ class Journal(Protocol):
     shared: bool
 
     def own(self) -> OwnedJournal:
-        """Be the broker that writes it; it is made if it is new. Raises LogFailed, or LogFull, too.
+        """Open it for writing; create it if it is new. Raises LogFailed and LogFull too.
 
-        Raises JournalOwned where another process is the owner of a ``shared`` journal.
+        Raises JournalOwned if another process owns a ``shared`` journal.
         """
 
     def stand_by(self) -> Standby:
-        """Wait to be its owner. Raises JournalRefused for a journal that is not ``shared``."""
+        """Wait for ownership. Raises JournalRefused for a journal that is not ``shared``."""
 
     def follow(self, *, identity: int | None = None) -> Follower:
-        """Read it. Raises Replaced if it is not the one with this identity."""
+        """Open it for reading. Raises Replaced if it has another identity."""
 
     def abandon(self) -> None:
-        """Ask the storage nothing more, in whatever role: what waits for it raises LogAway at once. Any thread may.
+        """Stop all access to the storage, in every role: calls that wait for it raise LogAway at once.
 
-        What is under way may have been done.
+        Statements in flight may or may not have taken effect. Any thread may call it.
         """
 
     def tools(self) -> JournalTools:
-        """Check, show and repair it."""
+        """Tools that check, show and repair it."""
 
     def transfer_source(self) -> AbstractContextManager[TransferSource]:
-        """Have it copied elsewhere. Raises JournalRefused where somebody owns it."""
+        """Open it as the source of a copy. Raises JournalRefused if it has an owner."""
 
     def transfer_target(self) -> AbstractContextManager[TransferTarget]:
-        """Have another one copied into it. Raises JournalRefused where there is something, or somebody owns it."""
+        """Open it as the target of a copy. Raises JournalRefused unless it is empty and has no owner."""

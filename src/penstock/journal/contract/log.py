@@ -14,25 +14,25 @@ from penstock.journal.format.rows import MessageRow
 
 #: Position of the first event of a new log. 0 stands for "none" in the columns.
 FIRST_POSITION = 1
-#: Numbering resumes this much higher where events may be lost that somebody has seen: more than any broker could have
-#: written between two syncs.
+#: Where events that were shown may be lost, numbering resumes this much higher: more than any broker could have written
+#: between two syncs.
 GAP = 2**32
-#: Positions for each second since ``PACE_BEGAN``: more than any broker writes in one, so numbering stays below what the
-#: clock stands for. A journal that was put back to an earlier state, and resumes there, repeats no position of the
-#: history that it has lost, however long that was.
+#: Positions for each second since ``PACE_BEGAN``: more than any broker writes in a second, so numbering stays below the
+#: clock's position. A restored journal resumes at that position, and repeats none of the history that it has lost,
+#: however long that was.
 PACE = 2**20
 #: 2025-01-01, in microseconds since 1970.
 PACE_BEGAN = 1_735_689_600_000_000
-#: A clock that is further ahead, in microseconds, is not believed.
+#: Clocks are trusted up to here, in microseconds.
 _LATEST = 2**52
-#: What ``Space.free`` is where nothing bounds it.
+#: ``Space.free`` where nothing bounds it.
 UNBOUNDED = 2**62
 
 Columns = dict[str, npt.NDArray[Any]]
 
 
 def resume_after(end: int, now: int) -> int:
-    """Where numbering goes on if the events behind ``end`` may be lost, whoever has seen how many of them.
+    """The position at which numbering resumes if any number of events after ``end`` may be lost.
 
     ``now`` is in microseconds since 1970.
     """
@@ -41,43 +41,43 @@ def resume_after(end: int, now: int) -> int:
 
 
 def since_began(now: int) -> int:
-    """What a time counts for in positions and epochs: microseconds since ``PACE_BEGAN``."""
+    """Microseconds since ``PACE_BEGAN``, which positions and epochs count by."""
     return min(max(now - PACE_BEGAN, 0), _LATEST)
 
 
 class Durability(Enum):
-    """When an event counts as committed. The values are stored."""
+    """When an event counts as committed. Journals store these numbers."""
 
     COMMIT = 1  # each append is synced before it returns
     INTERVAL = 2  # at the next `sync`
-    OS = 3  # when the operating system has it; a power failure may lose it
+    OS = 3  # once the operating system has it; a power failure may lose it
 
 
 @dataclass(frozen=True)
 class OwnerOptions:
-    """How the owner's journal behaves. Sizes are in bytes, ages in microseconds."""
+    """Settings of an owner's journal. Sizes are in bytes, ages in microseconds."""
 
     durability: Durability = Durability.COMMIT
-    #: An extent is full at this size or this age. Smaller ones give space back sooner, and are more.
+    #: An extent is full at this size or age. Smaller extents free space sooner, but there are more of them.
     extent_bytes: int = 128 * 1024 * 1024
     extent_age: int = 3_600_000_000
-    #: Space is reserved ahead in such steps, smaller ones when there is little: a sync takes about two thirds of the
-    #: time when the size stays the same.
+    #: Files are extended in such steps, or smaller ones when space is short: a sync takes about two thirds of the time
+    #: when the file's size stays the same.
     reserve: int = 4 * 1024 * 1024
-    #: The folder in which a broker on a ``shared`` journal keeps what it knows of it across restarts; empty: nowhere.
+    #: Where a broker on a ``shared`` journal remembers its last known commit across restarts: a folder, or empty.
     notes: str = ""
 
 
 class Extent(Protocol):
-    """A stretch of the log that is given back as a whole. It begins with a catalogue of the queues."""
+    """A part of the log that retention removes as a whole. It begins with a catalogue of the queues."""
 
     @property
     def name(self) -> str:
-        """For people: what to look for, and where."""
+        """For people: its file or table."""
 
     @property
     def first(self) -> int:
-        """Its first position, which is its name for ``trim``."""
+        """Its first position, by which ``trim`` identifies it."""
 
     @property
     def end(self) -> int:
@@ -85,23 +85,23 @@ class Extent(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
+        """Its bytes."""
 
     @property
     def last_at(self) -> int:
-        """About when its last event was, in microseconds since 1970."""
+        """The approximate time of its last event, in microseconds since 1970."""
 
     @property
     def finished(self) -> bool:
-        """Whether it grows no more."""
+        """Whether it no longer grows."""
 
     @property
     def verified(self) -> bool:
-        """Whether this process has seen every checksum of it to be right."""
+        """Whether this process has verified all of its checksums."""
 
 
 class BadRange(NamedTuple):
-    """Events that can't be read: their positions, end excluded, where they lie, for people, and why."""
+    """Unreadable events: their positions (end excluded), their place, for people, and the reason."""
 
     first: int
     end: int
@@ -113,16 +113,16 @@ class Log(Protocol):
     """An ordered, durable sequence of events with one writer.
 
     One thread appends, syncs and trims; any thread may read. Positions grow by one per event, except that a log may
-    resume at a higher position after an unclean stop: ask ``end`` for the next position, never compute it.
+    resume at a higher position after an unclean stop: take the next position from ``end``, never compute it.
     """
 
     @property
     def identity(self) -> int:
-        """64 random bits that tell this log from every other one."""
+        """64 random bits that distinguish this log from every other."""
 
     @property
     def start(self) -> int:
-        """The lowest position that may still be there."""
+        """The lowest position that may still exist."""
 
     @property
     def end(self) -> int:
@@ -130,97 +130,95 @@ class Log(Protocol):
 
     @property
     def committed(self) -> int:
-        """Every event below this position is durable, as durable as the log was asked to be."""
+        """Every event below this position is as durable as the options ask for."""
 
     @property
     def synced(self) -> int:
-        """Every event below this position survives whatever the storage survives, whatever the durability asks for."""
+        """Every event below this position is on stable storage, whatever the durability."""
 
     @property
     def sync_seconds(self) -> float:
-        """How long all syncs have taken so far."""
+        """The time of all syncs so far."""
 
     @property
     def epoch(self) -> int:
-        """The epoch that appends must have: that of the last ``seal``, or of ``own``, where that has raised it."""
+        """The epoch that appends must have: that of the last ``seal``, or of ``own`` if that has raised it."""
 
     @property
     def wants_roll(self) -> bool:
-        """Whether the next append should begin an extent, with ``roll=True`` and a catalogue as its first row."""
+        """Whether the next append should begin an extent: with ``roll=True``, and a catalogue as its first row."""
 
     @property
     def block_bytes(self) -> int:
-        """How many bytes of messages an append should have at most for now: the way to the storage may be slow."""
+        """The bytes of messages that an append should contain at most for now: the storage may be slow."""
 
     @property
     def floor(self) -> int:
-        """Where the history that readers are shown begins. Positions below serve deliveries only."""
+        """Where the history for readers begins. Positions below it serve deliveries only."""
 
     def set_floor(self, position: int) -> None:
-        """Move the history floor. It is shown to other processes with the next append or sync."""
+        """Move the history floor. Other processes see it after the next append or sync."""
 
     def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
-        """Add one block. On return it is committed, except that INTERVAL commits with the next ``sync``.
+        """Append one block. On return it is committed, except that INTERVAL commits with the next ``sync``.
 
-        Raises Fenced when the position or the epoch is not the log's, LogFailed when the storage fails (and then on
-        every later call), LogFull when there is no room (the same append may be tried again), ValueError when the
-        batch can not be a block.
+        Raises Fenced if the position or the epoch is not the log's, LogFailed if the storage fails (then and on every
+        later call), LogFull without room (the same append may be tried again), ValueError if the batch is not valid.
         """
 
     def sync(self) -> None:
-        """Commit all that was appended."""
+        """Commit everything that was appended."""
 
     def seal(self, epoch: int) -> None:
-        """Take over: from now on only appends with this epoch are accepted. Raises Fenced if it is not a newer one."""
+        """Accept only appends with this epoch from now on. Raises Fenced unless it is higher than the current one."""
 
     def read(self, start: int) -> Iterator[Block]:
         """The committed blocks with events at ``start`` or later, in order. Raises JournalDamaged at a bad one."""
 
     def messages(self, positions: Iterable[int]) -> list[MessageRow]:
-        """The messages at these positions, in the order asked for. Raises Gone if one of them is not there."""
+        """The messages at these positions, in the given order. Raises Gone if one does not exist."""
 
     def locate(self, position: int) -> Block:
-        """The block that has this position, committed or not. Raises Gone, or JournalDamaged."""
+        """The block with this position, committed or not. Raises Gone or JournalDamaged."""
 
     def resident(self, position: int) -> Block | None:
-        """The same block if it is in memory, else None: for an event loop, which must not wait for storage."""
+        """The same block if it is in memory, else None: for the event loop, which must not wait for storage."""
 
     def at_once(self, position: int) -> Block | None:
-        """The same block if it can be had without waiting, though with some work: a few milliseconds at most."""
+        """The same block if it can be read without waiting, in a few milliseconds of work at most, else None."""
 
     def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
-        """One fixed-width column of the messages at these positions. Raises Gone if one of them is not there."""
+        """One fixed-width column of the messages at these positions. Raises Gone if one does not exist."""
 
     def extents(self) -> Sequence[Extent]:
-        """What the log consists of, oldest first. The last one grows."""
+        """The extents of the log, oldest first. The last one grows."""
 
     def trim(self, before: int, keep: Container[int] = ()) -> None:
-        """Give back the extents that end at or below the position; never the last, which tells where the log ends.
+        """Remove the extents that end at or below the position, but never the last, which marks the log's end.
 
-        Those whose first positions are to be kept are no part of the log any more either, but single messages can still
-        be read from them.
+        Extents whose first positions are in ``keep`` leave the log too, but single messages remain readable from them.
         """
 
     def kept(self) -> Sequence[Extent]:
-        """Extents that were trimmed, but for single messages in them."""
+        """Extents that were trimmed but kept for single messages in them."""
 
     def release(self, extent: Extent) -> None:
-        """Nobody needs a kept extent any more. Any thread may call it."""
+        """Remove a kept extent. Any thread may call it."""
 
     def check(self, extent: Extent) -> Iterator[tuple[int, BadRange | None]]:
-        """Read a finished extent: how many bytes, and what is bad, a step at a time. Any thread may.
+        """Verify a finished extent step by step: each step returns its bytes, and damage if there is any.
 
-        Raises LookupError or OSError if it is not there any more.
+        Any thread may call it. Raises LookupError or OSError if the extent is gone.
         """
 
     def forget_damage(self) -> None:
-        """Look at damaged places anew when they are asked for: what was lost may have been put back."""
+        """Read damaged places again when they are needed: they may have been repaired."""
 
     def forget_unused(self) -> bool:
-        """Of blocks that were read and kept, forget all if none was asked for since the last call.
+        """Drop the cached blocks if none was used since the last call. Returns whether there were any.
 
-        Returns whether there were any. Any thread may call it, a few times a second at most.
+        Any thread may call it, a few times a second at most.
         """
 
     def close(self) -> None:
-        """Commit, and let go of everything. Closing twice is fine."""
+        """Commit, and release all resources. Closing twice is allowed."""

@@ -1,4 +1,4 @@
-"""What the owner of a journal has beside its log: checkpoints, small values, space and a lease."""
+"""The owner's journal: its log, checkpoints, small values, space and lease."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.journal.contract.log import Columns, Log
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state before ``position``. A column with one value for all rows may be that value, with a stride of 0."""
+    """The state before ``position``. A column with one value for all rows may be an array with a stride of 0."""
 
     position: int
     meta: bytes
@@ -20,9 +20,9 @@ class Checkpoint:
 
 
 class CheckpointStore(Protocol):
-    """Checkpoints: the state before a position, so that a start reads the events after it and not all there ever were.
+    """Checkpoints: the state before a position, so that a start only reads the events after it.
 
-    What the state is, only the engine knows. Two are kept: the older is for the day on which the newer can't be read,
+    Only the engine knows what the state is. Two checkpoints are kept. The older one is used if the newer is unreadable,
     so the log must not be trimmed above it.
     """
 
@@ -30,92 +30,92 @@ class CheckpointStore(Protocol):
     report: list[str]
 
     def positions(self) -> list[int]:
-        """The positions that have one, oldest first."""
+        """The positions with a checkpoint, oldest first."""
 
     def size(self, position: int) -> int:
-        """How many bytes the one at a position has."""
+        """The bytes of the checkpoint at a position."""
 
     def write(self, position: int, meta: bytes, columns: Columns, *, clean: bool = False) -> None:
-        """Write one, whole or not at all, then remove all but the two newest. Raises OSError, or LogFull without room.
+        """Write one atomically, then remove all but the two newest. Raises OSError, or LogFull without room.
 
-        The log must be synced up to the position first, or the checkpoint might know events that a crash takes away.
+        The log must be synced up to the position first, or a crash might lose events that the checkpoint contains.
         """
 
     def newest_good(self) -> Checkpoint | None:
-        """The newest that can be read. Raises OSError; LogAway where the storage can't be asked for now."""
+        """The newest readable checkpoint. Raises OSError, or LogAway if the storage does not answer for now."""
 
 
 class ValueStore(Protocol):
-    """A few small values by name, kept with the journal. Calls may take as long as a sync: not in an event loop."""
+    """A few small named values stored with the journal. Calls may take as long as a sync: not for an event loop."""
 
     def get(self, name: str) -> bytes | None:
-        """The value, None if there is none. Raises OSError; LogAway where it can't be known for now."""
+        """The value, None if there is none. Raises OSError, or LogAway if the storage does not answer for now."""
 
     def put(self, name: str, value: bytes) -> None:
-        """Keep a value. On return a power failure does not take it back. Raises OSError, and then the old one stays."""
+        """Store a value; it survives a power failure on return. Raises OSError, and then the old one stays."""
 
     def delete(self, name: str) -> None:
-        """There is no such value any more. Raises OSError."""
+        """Remove a value. Raises OSError."""
 
     def set_aside(self, name: str) -> None:
-        """A value is of no use: keep it where an operator can look at it. Raises OSError."""
+        """Move an unusable value to where an operator can look at it. Raises OSError."""
 
 
 class Space(Protocol):
-    """Room for more. Any thread may ask."""
+    """Free space. Any thread may use it."""
 
     @property
     def free(self) -> int:
-        """How many bytes there was room for when that was last looked at; ``UNBOUNDED`` where nothing bounds it."""
+        """Free bytes at the last look; ``UNBOUNDED`` where nothing bounds it."""
 
     def look(self) -> int:
-        """The same now. Raises LogError."""
+        """Free bytes now. Raises LogError."""
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes may be written to give space back. Nothing needs no room."""
+        """Whether compaction may write so many bytes to free space. True for 0."""
 
     def fill_reserve(self, min_free: int, state: int) -> None:
-        """See that acknowledgements and a checkpoint of ``state`` bytes have room also when somebody else fills it.
+        """Reserve space for acknowledgements and a checkpoint of ``state`` bytes, in case others fill the disk.
 
-        ``min_free`` is what the broker wants to stay free.
+        ``min_free`` is how much the broker is configured to leave free.
         """
 
 
 class Lease(Protocol):
-    """For how long nobody else may become the owner. Every append renews it as well. Any thread may use it."""
+    """The time for which no other broker can become the owner. Appends renew it too. Any thread may use it."""
 
     @property
     def seconds(self) -> float:
-        """How long it lasts from when it is renewed."""
+        """How long it lasts after a renewal."""
 
     @property
     def deadline(self) -> float:
-        """The moment of ``time.monotonic`` up to which this owner may hand out messages; others wait longer.
+        """The moment of ``time.monotonic`` until which this owner may deliver messages; other brokers wait longer.
 
-        It is counted from before the lease was asked for, less a margin for clocks that do not run alike.
+        It counts from before the renewal was sent, less a margin for clocks that run at different speeds.
         """
 
     def renew(self) -> None:
-        """Have it for ``seconds`` from now on. It takes as long as a commit: not in an event loop.
+        """Renew it for ``seconds`` from now. Takes as long as a commit: not for an event loop.
 
-        Raises Fenced when there is another owner, and LogError when that can't be found out.
+        Raises Fenced if there is another owner, and LogError if the storage does not answer.
         """
 
     def keep(self) -> bool:
-        """Renew it beside a commit that is under way, in any thread. False: it could not be; ``renew`` finds out why.
+        """Renew it while a commit is in flight, in any thread. False if that failed; ``renew`` raises the reason.
 
-        A lease that was given back, or lost, is not renewed.
+        A released or lost lease is not renewed.
         """
 
     def release(self) -> None:
-        """Give it back: others may be the owner at once, and this one may do nothing more. Raises LogError."""
+        """End it: another broker may become the owner at once, and this one may do nothing more. Raises LogError."""
 
 
 class OwnedJournal(Protocol):
-    """The journal in the hands of the broker that writes it.
+    """The journal of the broker that writes it.
 
-    Nothing that was there is changed before ``begin``, but for the fence of a journal with a lease: until then it can
-    be read, and let go.
+    ``begin`` makes the first change, apart from the fence of a journal with a lease: until then the journal can be read
+    and closed again.
     """
 
     #: None where a lock keeps other owners away until this process ends.
@@ -139,16 +139,16 @@ class OwnedJournal(Protocol):
 
     @property
     def expects_checkpoint(self) -> bool:
-        """Whether there should be a checkpoint by now: the operator is told if there is none."""
+        """Whether there should be a checkpoint by now: if not, the operator is warned."""
 
     def check_reach(self, position: int) -> bool:
-        """Whether all events from a checkpoint's position on are there to be read; False: it is too old.
+        """Whether all events from a checkpoint's position on are readable; False if the checkpoint is too old.
 
-        Raises JournalDamaged if they should be and are not.
+        Raises JournalDamaged if they should be readable and are not.
         """
 
     def begin(self) -> None:
-        """Put right what a crash has left, and be ready to write. Raises LogFull without room for that."""
+        """Repair what a crash has left, and get ready to write. Raises LogFull without room for that."""
 
     def close(self) -> None:
-        """Close the log, and let go of everything."""
+        """Close the log and release all resources."""

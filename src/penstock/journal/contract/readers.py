@@ -1,4 +1,4 @@
-"""What readers of a journal may expect, in any process, while its owner writes."""
+"""Reading a journal, in any process, while its owner writes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Span(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """What tells it from every other one, also from one that was put in its place."""
+        """Distinguishes it from every other extent, also from one that has replaced it."""
 
     @property
     def first(self) -> int:
@@ -59,53 +59,53 @@ class Span(Protocol):
 
     @property
     def created(self) -> int:
-        """When its first event was."""
+        """The time of its first event."""
 
     @property
     def finished(self) -> bool:
-        """Whether it grows no more."""
+        """Whether it no longer grows."""
 
 
 class HeldExtent(Protocol):
-    """An extent that stays readable for as long as somebody has this, whatever becomes of it.
+    """An extent that stays readable while this object exists, even if it is removed.
 
-    ``limit`` in the methods is the committed position: nothing behind it is looked at.
+    ``limit`` in the methods is the committed position: nothing after it is read.
     """
 
     #: For people.
     name: str
 
     def blocks(self, start: int, stop: int, *, verify: bool = True) -> Iterator[Block]:
-        """The blocks that have events from ``start`` up to ``stop``, which must not lie behind the committed position.
+        """The blocks with events from ``start`` up to ``stop``, which must be committed.
 
-        Raises BlockError at an unsound one. Without ``verify`` the bodies' checksums are not looked at.
+        Raises BlockError at an invalid one. Without ``verify`` the checksums of bodies are not verified.
         """
 
     def mentions(self, message: int, start: int, stop: int) -> Iterator[Block]:
-        """Of the blocks of a range those with events about a message, and maybe more; not the message itself.
+        """At least the blocks of a range with events about a message, apart from the message itself.
 
-        Raises BlockError at an unsound one, unless it was passed over.
+        Raises BlockError at an invalid block among them.
         """
 
     def marks(self, limit: int) -> tuple[list[int], list[int]]:
-        """Positions, one for every 64 KiB or so, and how many bytes lie before each; at last, the end."""
+        """A position for about every 64 KiB, and the bytes before each; the last is the end."""
 
     def name_of(self, number: int, limit: int) -> QueueName | None:
-        """The name of a queue that a row of this extent mentions; None if the journal does not tell it."""
+        """The name of a queue that a row of this extent mentions; None if the journal does not contain it."""
 
     def catalogue(self, limit: int) -> SegmentCatalogue:
-        """The queues at its end. Look, don't touch."""
+        """The queues at its end. Callers must not change it."""
 
 
 class LocatedBlock(NamedTuple):
-    """A block, and the extent that knows the names of its queues."""
+    """A block, and its extent, which knows the names of its queues."""
 
     block: Block
     extent: HeldExtent
 
 
 class BlockReader(Protocol):
-    """Whoever gives the blocks of a range."""
+    """A source of the blocks of a range."""
 
     identity: int
     #: The journal, for people.
@@ -122,28 +122,28 @@ class BlockReader(Protocol):
 
 
 class SharedExtent(msgspec.Struct, frozen=True, kw_only=True):
-    """Where another process on this machine finds the bytes of an extent, and what it may read of them.
+    """Where another process on this machine finds the bytes of an extent, and which of them it may read.
 
-    ``shared_extents.SharedExtentReader`` is for such a process. The rest is only to be handed on.
+    That process uses ``shared_extents.SharedExtentReader``; all others only pass it on.
     """
 
     path: str
     name: str
-    #: Of its header: what tells it from every other one.
+    #: Checksum of its header, which distinguishes it from every other extent.
     checksum: int
-    #: Positions, and where in the file the first block of these is.
+    #: Positions, and where in the file their first block begins.
     start: int
     stop: int
     offset: int
-    #: The queues that are meant.
+    #: The selected queues.
     names: dict[int, QueueName]
 
 
 class Follower(Protocol):
-    """A view of a journal that somebody else writes. It takes no lock and changes nothing; threads may share one.
+    """A view of a journal that another process writes. It takes no lock and changes nothing; threads may share one.
 
-    Everything it gives is the same at every re-read; where it can't be any more, a ``DataLoss`` says which positions
-    are gone: ``Trimmed`` by retention, taken back by a crash, given up by a repair, or ``Replaced`` as a whole.
+    Reading a range again returns the same events. Where that is no longer possible, a ``DataLoss`` has the lost
+    positions: ``Trimmed`` by retention, lost in a crash, given up by a repair, or ``Replaced`` as a whole.
     """
 
     identity: int
@@ -151,11 +151,11 @@ class Follower(Protocol):
     where: str
 
     def tail(self) -> Tail:
-        """How far the journal goes now, and since when. Raises DataLoss, or JournalRefused."""
+        """How far the journal goes now, and where it begins. Raises DataLoss or JournalRefused."""
 
     @property
     def earliest(self) -> int:
-        """The first position that can be read: where the history begins."""
+        """The first readable position: where the history begins."""
 
     @property
     def latest(self) -> int:
@@ -164,54 +164,54 @@ class Follower(Protocol):
     def read(
         self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
     ) -> Iterator[LocatedBlock]:
-        """The blocks that have events from ``start`` up to ``stop`` (all that is committed now, if None).
+        """The blocks with events from ``start`` up to ``stop`` (None: all that is committed now).
 
-        The first and the last block may have events outside of the range. The range is checked at once, before the
-        first block is asked for. With ``accept_loss`` what is lost is passed over. Raises DataLoss, JournalDamaged,
-        or ValueError for a range that can not be.
+        The first and the last block may contain events outside of the range. The range is checked in this call, before
+        the first block is read. With ``accept_loss`` lost events are skipped. Raises DataLoss, JournalDamaged, or
+        ValueError for an impossible range.
         """
 
     def mentions(self, message: int, start: int, stop: int) -> Iterator[LocatedBlock]:
-        """The blocks that have events about a message, and maybe more; not the message itself.
+        """At least the blocks with events about a message, apart from the message itself.
 
-        What is lost is passed over. Raises JournalDamaged.
+        Lost events are skipped. Raises JournalDamaged.
         """
 
     def losses(self, start: int, stop: int) -> list[DataLoss]:
-        """What a reader of the range has to know before it reads it."""
+        """The losses that affect a range, which ``read`` would raise."""
 
     def position_at(self, time: int) -> int:
         """The position of the first event at or after a time, in microseconds since 1970; ``latest`` if there is none.
 
-        Clocks are set now and then, so there may be a few earlier events after it.
+        A few earlier events may follow it where the clock was set back.
         """
 
     def counts(self, start: int, stop: int | None = None, *, accept_loss: bool = False) -> dict[int, int]:
-        """How many messages were published in the range, by queue number."""
+        """The number of messages published in the range, by queue number."""
 
     def spans(self) -> Sequence[Span]:
-        """The extents that are there now, oldest first; some may lie below the beginning of the history."""
+        """The current extents, oldest first; some may lie before the beginning of the history."""
 
     def hold(self, span: Span) -> HeldExtent | None:
-        """An extent, to be kept. None if it is gone already."""
+        """Keep an extent readable. None if it is gone already."""
 
     def marks(self, span: Span, limit: int) -> tuple[list[int], list[int]] | None:
-        """As ``HeldExtent.marks``, or only about so where its bytes are far away. None if it is gone already."""
+        """As ``HeldExtent.marks``, or an estimate if its bytes are remote. None if it is gone already."""
 
     def shared(self, start: int, stop: int, wanted: Callable[[QueueName], bool] | None) -> list[SharedExtent]:
-        """The extents that have events of a range, for another process; ``wanted`` says which queues are meant.
+        """The extents with events of a range, for another process; ``wanted`` selects queues.
 
-        Raises FileNotFoundError for one that is gone. Empty where another process can't map what this one does.
+        Raises FileNotFoundError if one is gone. Empty if another process can't map this journal's extents.
         """
 
     def catalogue(self) -> SegmentCatalogue:
         """The queues that exist now."""
 
     def checkpoint(self, stop: int) -> Checkpoint | None:
-        """The newest readable checkpoint that does not lie behind a position."""
+        """The newest readable checkpoint at or before a position."""
 
     def damaged(self, extent: HeldExtent, error: BlockError, position: int, stop: int) -> JournalDamaged:
-        """What to raise for a bad block: lost is what lies before the next sound one, up to ``stop``."""
+        """The error to raise for a bad block: lost is everything before the next valid one, up to ``stop``."""
 
     def close(self) -> None:
-        """Let go of everything. What was read stays valid."""
+        """Release all resources. Blocks that were read stay valid."""

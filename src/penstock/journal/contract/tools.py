@@ -1,4 +1,4 @@
-"""What operators may ask of a journal: to be checked, shown, copied and repaired."""
+"""What operators can do with a journal: check, show, back up and repair it."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from penstock.journal.backup import Manifest
 
-#: Told how many more bytes were looked at.
+#: Called with the number of bytes processed since the last call.
 Progress = Callable[[int], None]
 
 
 class Defect(Protocol):
-    """Something that is wrong, where it lies, and what is lost by it."""
+    """A fault, its place, and the positions lost by it."""
 
     @property
     def file(self) -> str:
-        """The part of the journal that has it."""
+        """The file or table."""
 
     @property
     def offset(self) -> int:
-        """The byte in that part."""
+        """The byte in it."""
 
     @property
     def text(self) -> str:
-        """What is wrong."""
+        """A description."""
 
     @property
     def lost(self) -> tuple[int, int] | None:
-        """Positions, end excluded; None: nothing."""
+        """Lost positions, end excluded; None if there are none."""
 
     def _asdict(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """All fields, for JSON."""
 
 
 class Verdict(NamedTuple):
-    """What a check of every byte has found."""
+    """The result of a check of every byte."""
 
     problems: Sequence[Defect]
     notes: Sequence[str]
-    #: Whether a broker starts in spite of the problems.
+    #: Whether a broker starts despite the problems.
     startable: bool
     extents: int
     blocks: int
@@ -62,17 +62,17 @@ class ExtentInfo(NamedTuple):
 
 
 class JournalInfo(NamedTuple):
-    """What a journal says of itself. Times are microseconds since 1970."""
+    """A journal's own description. Times are microseconds since 1970."""
 
-    #: None where that can't be told.
+    #: None if unknown.
     created: int | None
     extents: Sequence[ExtentInfo]
-    #: Positions of checkpoints, and their bytes.
+    #: The position and size in bytes of each checkpoint.
     checkpoints: Sequence[tuple[int, int]]
 
 
 class Repair(Protocol):
-    """A repair: first what is wrong and what would be done, then, if it is wanted, doing it."""
+    """A repair: the problems and the plan first, then, if the operator agrees, the repair itself."""
 
     #: The problems before the repair.
     found: Verdict
@@ -82,35 +82,35 @@ class Repair(Protocol):
     lost: Sequence[tuple[int, int]]
 
     def plan(self) -> Sequence[str]:
-        """What will be done, a line each, for people."""
+        """The planned steps, a line each, for people."""
 
     def carry_out(self, progress: Progress) -> list[str]:
-        """Do it. Returns the names of what is kept aside. If it is interrupted, it can be done again."""
+        """Do it. Returns the names of the files set aside. An interrupted repair can be repeated."""
 
     def check(self) -> Verdict:
-        """What is wrong after it."""
+        """The problems after the repair."""
 
 
 class AcceptedLoss(NamedTuple):
-    """What was behind ``end`` is given up. Positions go on at ``resumes``, or higher."""
+    """Events from ``end`` on are given up. Numbering resumes at ``resumes`` or higher."""
 
     end: int
     resumes: int
 
 
 class JournalTools(Protocol):
-    """For operators.
+    """Commands for operators.
 
     All but ``create``, ``accept_loss`` and ``repair`` work while a broker runs, and change nothing.
     """
 
     def create(self) -> bool:
-        """Make a new, empty one. False: there is one. A broker that starts does it as well. Raises JournalRefused."""
+        """Create an empty journal, as a start does. False: it exists already. Raises JournalRefused."""
 
     def accept_loss(self) -> AcceptedLoss:
-        """Go on from an earlier state: brokers that know what came after it accept that it is lost.
+        """Continue from an earlier state: brokers that know later events accept their loss.
 
-        Numbering goes on where no position can have been used. Raises JournalOwned while a broker has it, or
+        Numbering resumes where no position can have been used. Raises JournalOwned if a broker runs on it, or
         JournalRefused.
         """
 
@@ -118,20 +118,20 @@ class JournalTools(Protocol):
         """Raise JournalRefused unless it is a journal."""
 
     def size(self) -> int:
-        """About how many bytes a check will read: for a progress bar."""
+        """The approximate bytes that a check will read, for a progress bar."""
 
     def verify(self, progress: Progress) -> Verdict:
-        """Look at every byte. Raises JournalRefused if there is no journal."""
+        """Check every byte. Raises JournalRefused if there is no journal."""
 
     def info(self) -> JournalInfo:
-        """What it says of itself. Raises JournalRefused if there is no journal."""
+        """Describe it. Raises JournalRefused if there is no journal."""
 
     def back_up(self, target: str, progress: Callable[[int], bool]) -> Manifest:
         """Copy it into a new folder, from which ``backup.restore_backup`` makes a data folder.
 
-        ``progress`` is told how many more bytes were copied, and ends the copy by False. Raises LogError or OSError;
-        then nothing is left at the target.
+        ``progress`` gets the number of bytes copied since its last call, and cancels the copy by returning False.
+        Raises LogError or OSError, and leaves nothing at the target then.
         """
 
     def repair(self, progress: Progress) -> AbstractContextManager[Repair]:
-        """Check it, and be ready to repair it; nobody else may own it meanwhile. Raises JournalRefused."""
+        """Check it and plan a repair. It can have no owner meanwhile. Raises JournalRefused."""
