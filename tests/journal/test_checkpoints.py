@@ -103,7 +103,7 @@ def test_the_older_one_stands_in_for_a_bad_one() -> None:
         disk.flip(name, bit)
         assert found is not None
         assert found.meta == b"old"
-        assert checkpoints.report[0].startswith(f"{name} is passed over: it")
+        assert checkpoints.report[0].startswith(f"{name} is skipped: it")
     for size in reversed(range(disk.open(name).size())):
         disk.open(name).truncate(size)
         found = Checkpoints(disk, 7).newest_good()

@@ -367,7 +367,7 @@ class TestReplaced:
 
     def test_a_journal_that_is_being_made(self, tmp_path: Path) -> None:
         (tmp_path / "tail").touch()
-        with pytest.raises(JournalRefused, match="is being made, or its tail was cut"):
+        with pytest.raises(JournalRefused, match="is being created, or its tail was cut"):
             JournalReader(tmp_path)
 
     def test_damage_is_told_with_its_place(self, place: Folder | Database) -> None:

@@ -376,7 +376,7 @@ def test_extents_are_mapped_by_whoever_is_told_of_them(shared: OwnedJournal) -> 
     shared.log.trim(4)
     with pytest.raises(FileNotFoundError, match="the history begins at position"):
         reader.shared(2, 4, None)
-    with pytest.raises(Gone, match="is another extent"):
+    with pytest.raises(Gone, match="is not the extent"):
         next(SharedExtentReader(reader.identity ^ 1, reader.shared(4, 5, None)).read(4))
     reader.close()
 

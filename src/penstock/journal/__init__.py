@@ -1,25 +1,24 @@
 """The durable, ordered log of events. Each commit is one block, and each block is columnar.
 
-    contract      what the rest may expect of a journal, and the roles in which it is opened: owner, follower, tools
+    contract      the interface of a journal, and the roles in which it is opened: owner, follower, standby, tools
     open_journal  a journal by its URL, in this module
-    errors        what can go wrong
+    errors        its exceptions
     committer     group commit in a thread
-    span_reader   ranges of positions over mapped extents: what all followers share
-    shared_extents  the same extents, mapped by another process that a follower has told where they are
-    backup        a copy of a journal that others write, and putting it back
+    span_reader   ranges of positions in mapped extents: the base of all followers
+    shared_extents  the same extents, mapped by another process of this machine
+    backup        copies of a journal in use, and restoring them
     transfer      copying a journal to another place: a folder, a database
-    format/       one commit in bytes and back, single messages out of blocks, the names of the queues
+    format/       one commit in bytes and back, single messages in blocks, the names of queues
     files/        the journal in a folder
-    postgresql/   the journal in a PostgreSQL; needs psycopg, so it is imported when it is asked for
-    memory        the journal in memory, which is that of ``files`` without a disk
-    passwords     kept out of what people see
-    unbounded_space  room where no bound is known, for those two
-    views/        what is read as Arrow batches; needs pyarrow, so it is not imported here
-    repair/       every byte looked at, and what to do about damage
+    postgresql/   the journal in PostgreSQL; needs psycopg, so it is imported on demand
+    memory        the journal in memory: that of ``files`` without a disk
+    passwords     hides passwords in URLs
+    unbounded_space  free space where no bound is known: in memory, in a database
+    views/        blocks as Arrow batches; needs pyarrow, so it is not imported here
+    repair/       checks every byte, and repairs damage
 
-A batch's way in: `Committer` → `Log.append` → `encoding.encode` → `SegmentWriter` → `Disk`. A block's way out:
-`Disk` → `read_blocks` → `block.parse` → `Block`, whose columns are views of the bytes that were read. docs/journal.md
-has the format, byte by byte.
+Writing: `Committer` → `Log.append` → `encoding.encode` → `SegmentWriter` → `Disk`. Reading: `Disk` → `read_blocks` →
+`block.parse` → `Block`, whose columns are views of the bytes that were read. docs/journal.md has the format.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ _URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
 
 
 def is_url(text: str) -> bool:
-    """Whether a journal is named by a URL, and not by the path of a folder."""
+    """Whether a journal is given as a URL rather than as the path of a folder."""
     return _URL.fullmatch(text) is not None
 
 
 def check_url(url: str) -> None:
-    """Raise JournalRefused for the URL of a database that is none. Nothing is opened, and no driver needed."""
+    """Raise JournalRefused for an invalid URL of a database. Nothing is opened, and no driver is needed."""
     parse_address(url)
 
 
 def forget_known(folder: str) -> str | None:
-    """Have the broker with this data folder, which must not run, forget which shared journal it knows.
+    """Make the broker with this data folder, which must not run, forget the last commit that it knows of.
 
-    Returns the identity of that, None if it knew none. Raises OSError.
+    Returns the identity of that journal, None if it knew none. Raises OSError.
     """
     from penstock.journal.postgresql.seen import forget  # noqa: PLC0415  # few need it
 
@@ -72,8 +71,8 @@ def forget_known(folder: str) -> str | None:
 def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
     """The journal at a URL: ``file:PATH`` or a bare path, ``postgresql://…``, or ``memory:``.
 
-    Nothing is touched before a role is taken. ``options`` are for its owner. Raises JournalRefused for a URL that names
-    no journal.
+    Nothing is touched before it is opened in a role. ``options`` are for its owner. Raises JournalRefused for an
+    invalid URL.
     """
     matched = _URL.fullmatch(url)
     scheme, rest = matched.groups() if matched is not None else ("file", url)

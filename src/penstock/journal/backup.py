@@ -1,9 +1,9 @@
-"""A copy of a journal while a broker writes to it, as a folder, and a data folder from such a copy.
+"""Backing up a journal while a broker writes to it, and restoring a backup.
 
-The order makes it whole: what readers are told of the journal is read first, then every file is opened, and only then
-copied. What compaction or retention removes meanwhile stays readable, and what it has removed before lies, copied
-forward, in a file that is there. So the copy is what the folder would be after a crash at some moment since it began: a
-start puts its end right.
+The order makes the copy consistent: first the ``tail`` is read, then every file is opened, and only then copied. Files
+that compaction or retention removes meanwhile stay readable; live messages of files removed before have been copied
+forward to files that exist. So the copy is what a crash would have left at some moment since it began, and a start
+repairs its end.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from penstock.journal.files.tail import StoredTail, TailReader
 from penstock.journal.format.segment import is_segment
 
 MANIFEST = "backup.json"
-#: What else belongs to it: whose the folder is, its readers, and the tokens that were made.
+#: Files beside the log that belong to the journal.
 BESIDE = ("penstock.json", "readers.json", "tokens.json")
 PIECE = 4 * 2**20
-#: How often the folder is listed until nothing new has come while its files were opened.
+#: How often the folder is listed until no new file appears while its files are opened.
 TRIES = 20
 
-#: Told how many more bytes were copied. False: stop.
+#: Called with the number of bytes copied since the last call. Returning False cancels.
 Progress = Callable[[int], bool]
 
 
@@ -41,7 +41,7 @@ class BackupError(LogError):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup has: the journal's identity, how far it goes at least, when it was begun, its files and bytes."""
+    """The contents of a backup. It reaches ``position`` at least; ``created_at`` is when it was begun."""
 
     identity: str
     position: int
@@ -58,12 +58,12 @@ def copy_journal(folder: str, target: str, progress: Progress = lambda size: Tru
 def make_backup(
     tail_of: Callable[[], StoredTail], copy_files: Callable[[Path], dict[str, int]], target: str
 ) -> Manifest:
-    """A backup of what ``copy_files`` puts into a folder. Raises what it raises; then nothing is left at the target.
+    """Make a backup of the files that ``copy_files`` puts into a folder. After an error nothing is left at the target.
 
-    The tail, which says what is there at least, is read before anything is copied.
+    The tail, up to which the backup must reach, is read before anything is copied.
     """
     if os.path.lexists(target):
-        raise BackupError(f"{target} is there already")
+        raise BackupError(f"{target} exists already")
     begun = time.time_ns() // 1000
     tail = tail_of()
     partial = Path(f"{target}.partial")
@@ -89,7 +89,7 @@ def make_backup(
 
 
 def read_manifest(folder: str) -> Manifest | None:
-    """Of a backup that is complete; None for anything else."""
+    """The manifest of a complete backup; None for anything else."""
     try:
         return msgspec.json.decode(Path(folder, MANIFEST).read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError):
@@ -97,7 +97,7 @@ def read_manifest(folder: str) -> Manifest | None:
 
 
 def check_backup(folder: str) -> Manifest:
-    """What a backup has. Raises BackupError if it is none, or not whole."""
+    """The manifest of a backup whose files are all there. Raises BackupError."""
     manifest = read_manifest(folder)
     if manifest is None:
         raise BackupError(f"{folder} is not a backup: it has no {MANIFEST} that can be read")
@@ -109,9 +109,9 @@ def check_backup(folder: str) -> Manifest:
 
 
 def restore_backup(folder: str, data: str, progress: Progress = lambda size: True) -> Manifest:
-    """Make a data folder of a backup: the same journal, which does not repeat a position of what came after the backup.
+    """Make a data folder from a backup. The journal repeats no position that was used after the backup.
 
-    Raises BackupError, JournalRefused or OSError; then nothing is left there.
+    Raises BackupError, JournalRefused or OSError, and leaves nothing behind then.
     """
     manifest = check_backup(folder)
     if os.path.isdir(data) and os.listdir(data):
@@ -136,9 +136,9 @@ def restore_backup(folder: str, data: str, progress: Progress = lambda size: Tru
 
 
 def mark_put_back(disk: Disk, end: int) -> int:
-    """Note in a folder that events behind a position were lost. Returns where numbering goes on.
+    """Record in a folder that events after a position were lost. Returns where numbering resumes.
 
-    The folder must be ours. Raises JournalRefused or OSError.
+    The caller must hold the folder's lock. Raises JournalRefused or OSError.
     """
     folder = load_folder(disk)
     if folder is None:
@@ -149,7 +149,6 @@ def mark_put_back(disk: Disk, end: int) -> int:
 
 
 def _tail(folder: str) -> StoredTail:
-    """What readers are told of the journal."""
     try:
         reader = TailReader(folder)
         try:
@@ -173,7 +172,7 @@ def _copy_files(folder: str, target: Path, progress: Progress) -> dict[str, int]
 
 
 def _open_new(folder: str, opened: dict[str, int]) -> bool:
-    """Open files that have come since the last look. False: there were none."""
+    """Open files that were created since the last look. False: there were none."""
     wanted = [name for name in os.listdir(folder) if is_segment(name) or is_checkpoint(name) or name in BESIDE]
     new = [name for name in wanted if name not in opened]
     for name in new:
@@ -185,12 +184,12 @@ def _open_new(folder: str, opened: dict[str, int]) -> bool:
 
 
 def _copy(source: int, target: Path, progress: Progress) -> int:
-    """Copy a file as far as it goes now. Returns its bytes."""
+    """Copy a file up to its current end. Returns its bytes."""
     return copy_file(lambda size, offset: os.pread(source, size, offset), target, progress)
 
 
 def copy_file(read: Callable[[int, int], bytes], target: Path, progress: Progress) -> int:
-    """Copy what ``read`` gives, which takes a size and an offset, into a new file. Returns its bytes."""
+    """Copy bytes into a new file until ``read(size, offset)`` returns none. Returns their number."""
     size = 0
     file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -1,10 +1,9 @@
-"""The journal in memory: for tests, and for brokers that are told to keep nothing (``--ephemeral``).
+"""The journal in memory: for tests, and for brokers without persistence (``--ephemeral``).
 
-It is the journal of ``files`` on a disk that is memory: each file is a memory file of the kernel (``memfd``), which has
-no name in any file system and is gone with the last process that has it open. So an owner that is killed leaves nothing
-behind. Other processes of the same user reach the files through the owner's descriptors (``/proc/PID/fd``), and map
-them as they map files on disk: what a reader holds stays readable, and reading costs the owner nothing. One more memory
-file, the listing, tells them which descriptor is which file.
+It is the journal of ``files`` on a disk of memory files (``memfd``). They have no name in any file system and disappear
+with the last process that has them open, so a killed owner leaves nothing behind. Other processes of the same user
+reach them through the owner's descriptors (``/proc/PID/fd``) and map them like files on disk: a mapped file stays
+readable, and reading costs the owner nothing. One more memory file, the listing, maps file names to descriptors.
 
     listing
      0            8         12        16
@@ -35,17 +34,17 @@ from penstock.journal.unbounded_space import UnboundedSpace
 
 SCHEME = "memory:"
 _HEADER = Struct("<QII")
-#: A reader that meets a half-written listing looks again.
+#: How often a reader retries when it finds a half-written listing.
 _TRIES = 1000
 
 
 class MemoryJournal(Journal):
-    """A journal in memory: a new one, or by its ``address`` that of a running broker. See ``contract.Journal``."""
+    """A journal in memory: a new one, or, by its ``address``, that of a running broker."""
 
     shared = False
 
     def __init__(self, address: str = "", options: OwnerOptions | None = None) -> None:
-        """Raises JournalRefused for an address that is none."""
+        """Raises JournalRefused for an invalid address."""
         self.where = SCHEME + address
         self._address = address
         self._options = options
@@ -61,7 +60,7 @@ class MemoryJournal(Journal):
     @override
     def follow(self, *, identity: int | None = None) -> JournalReader:
         if not self._address:
-            raise JournalRefused(f"{SCHEME} is a new journal: who reads one names its owner, as in {SCHEME}PID/NUMBER")
+            raise JournalRefused(f"{SCHEME} is a new journal: to read one, name its owner as in {SCHEME}PID/NUMBER")
         return JournalReader(SharedMemory(*_parse(self._address)), identity=identity)
 
     @override
@@ -70,7 +69,7 @@ class MemoryJournal(Journal):
 
     @override
     def abandon(self) -> None:
-        """Nothing waits."""
+        """Do nothing: memory never waits."""
 
     @override
     def tools(self) -> JournalTools:
@@ -93,7 +92,7 @@ def _parse(address: str) -> tuple[int, int]:
 
 
 class OwnedMemory(OwnedFiles):
-    """The journal of a broker that keeps nothing: see ``contract.OwnedJournal``."""
+    """The journal of a broker without persistence."""
 
     _may_be_damaged = False
 
@@ -110,7 +109,7 @@ class OwnedMemory(OwnedFiles):
 
     @override
     def close(self) -> None:
-        """What others hold stays readable for them."""
+        """Files that other processes have open stay readable for them."""
         super().close()
         self._memory.close()
 
@@ -120,12 +119,12 @@ class MemoryFile(RealFile):
 
     @override
     def read_now(self, size: int, offset: int) -> bytes | None:
-        """There is no disk."""
+        """Memory never waits."""
         return self.read(size, offset)
 
     @override
     def allocate(self, size: int) -> None:
-        """Pages come as they are written: taking them before would have the kernel clear them first."""
+        """Only set the size: allocating pages before they are written would make the kernel clear them first."""
         if size > self.size():
             self.truncate(size)
 
@@ -134,11 +133,11 @@ class MemoryFile(RealFile):
         pass
 
     def __del__(self) -> None:
-        self.close()  # or who forgets it keeps the memory
+        self.close()  # else a forgotten file would keep its memory
 
 
 class MemoryDisk(Disk):
-    """A folder of memory files: see ``files.disk.Disk``. Any thread may use it."""
+    """A folder of memory files. Any thread may use it."""
 
     syncs = False
 
@@ -148,11 +147,11 @@ class MemoryDisk(Disk):
         self._files: dict[str, int] = {}
         self._listing = os.memfd_create("penstock-listing")
         self._generation = 0
-        self._tell()
+        self._write_listing()
 
     @property
     def address(self) -> str:
-        """By which another process finds it."""
+        """The URL by which another process finds it."""
         return f"{SCHEME}{os.getpid()}/{self._listing}"
 
     @override
@@ -165,7 +164,7 @@ class MemoryDisk(Disk):
             if name in self._files:
                 raise FileExistsError(name)
             self._files[name] = os.memfd_create(f"penstock-{name}")
-            self._tell()
+            self._write_listing()
             return self.open(name)
 
     @override
@@ -180,7 +179,7 @@ class MemoryDisk(Disk):
         with self._changing:
             replaced = self._files.get(new)
             self._files[new] = self._files.pop(old)
-            self._tell()
+            self._write_listing()
             if replaced is not None:
                 os.close(replaced)
 
@@ -188,7 +187,7 @@ class MemoryDisk(Disk):
     def unlink(self, name: str) -> None:
         with self._changing:
             gone = self._files.pop(name)
-            self._tell()
+            self._write_listing()
             os.close(gone)
 
     @override
@@ -201,11 +200,11 @@ class MemoryDisk(Disk):
 
     @override
     def lock(self, name: str) -> MemoryFile:
-        """Nobody else can have it."""
+        """Always succeeds: no other process can use this folder."""
         return MemoryFile(os.memfd_create("penstock-lock"))
 
     def close(self) -> None:
-        """Give the memory back, as far as nobody else has it open."""
+        """Close all files, which frees those that no other process has open."""
         with self._changing:
             for descriptor in (*self._files.values(), self._listing):
                 if descriptor >= 0:
@@ -215,8 +214,8 @@ class MemoryDisk(Disk):
     def __del__(self) -> None:
         self.close()
 
-    def _tell(self) -> None:
-        """Write the listing anew, in one call, for who reads it meanwhile."""
+    def _write_listing(self) -> None:
+        """Replace the listing in one call, as other processes may be reading it."""
         self._generation += 1
         entries = {name: (number, os.fstat(number).st_ino) for name, number in self._files.items()}
         data = msgspec.json.encode(entries)
@@ -224,10 +223,10 @@ class MemoryDisk(Disk):
 
 
 class SharedMemory(SharedDisk):
-    """The memory files of another process: see ``files.disk.SharedDisk``. Threads may share one."""
+    """The memory files of another process. Threads may share one."""
 
     def __init__(self, process: int, listing: int) -> None:
-        """Raises JournalRefused if there is no such process, or none of ours."""
+        """Raises JournalRefused if there is no such process, or it is another user's."""
         self.where = f"{SCHEME}{process}/{listing}"
         self._folder = f"/proc/{process}/fd"
         self._path = f"{self._folder}/{listing}"
@@ -265,7 +264,7 @@ class SharedMemory(SharedDisk):
 
     @override
     def descriptor(self, name: str) -> int:
-        """A number that was given back, and means another file by now, is noticed."""
+        """The inode reveals a descriptor that was closed and now means another file."""
         number, inode = self._look().get(name, (-1, -1))
         with suppress(OSError):
             found = os.open(f"{self._folder}/{number}", os.O_RDONLY | os.O_CLOEXEC)
@@ -297,7 +296,7 @@ class SharedMemory(SharedDisk):
         raise JournalRefused(f"{self.where} can not be read")
 
     def _check_owner(self) -> None:
-        """Raises JournalRefused if the process is gone, or another one has its number."""
+        """Raise JournalRefused if the process is gone, or another one has its number."""
         try:
             if os.stat(self._path).st_ino == os.fstat(self._listing).st_ino:
                 return
@@ -306,4 +305,4 @@ class SharedMemory(SharedDisk):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise JournalRefused(f"{self.where} is not to be had: the broker has ended, or is another user's") from None
+        raise JournalRefused(f"{self.where} can not be read: the broker has ended, or is another user's") from None

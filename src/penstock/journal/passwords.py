@@ -1,12 +1,12 @@
-"""Keeping the password in a journal's URL out of what people see: errors, logs, the configuration as it is shown."""
+"""Hides the passwords in a journal's URL from errors, logs and the displayed configuration."""
 
 from __future__ import annotations
 
 import re
 
-#: What stands for a password. As a URL it is still one.
+#: Replaces a password. The result is still a URL.
 HIDDEN = "***"
-#: Also where it is no URL yet: one that has a slash or an @ which had to be escaped, or that lacks its slashes.
+#: Also matches invalid URLs: with an unescaped slash or @ in the password, or without slashes after the scheme.
 _USER = re.compile(r"((?:[a-z][a-z0-9+.-]*://|postgres(?:ql)?:/?)[^:@/\s]*):(\S*)@", re.IGNORECASE)
 _PARAMETER = re.compile(r"([?&](?:ssl)?password=)([^&#\s]*)", re.IGNORECASE)
 

@@ -1,8 +1,8 @@
-"""Reading extents that a follower in another process of this machine has told of: see ``contract.SharedExtent``.
+"""Reading extents that a follower in another process of this machine shares: see ``contract.SharedExtent``.
 
-The follower has looked at how far the journal goes, what is lost of it, and which queues are meant. Here files are
-opened and mapped, and nothing else: each must be the very extent that is meant, or it is not read. A file that is
-removed in between is not found; one that is mapped stays readable.
+The follower has checked how far the journal goes, what is lost, and which queues are selected. This module only opens
+and maps the files, and refuses any that is not the shared extent. A file that is removed in between is not found; a
+mapped one stays readable.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.journal.errors import Gone
 from penstock.journal.files.mapped_segment import MappedSegment
 from penstock.journal.format.catalogue import QueueName
 
-#: What is no file, as a path of the broker may be in a container, is opened without waiting for somebody at its end.
+#: In a container the broker's path may name a pipe or a terminal: opening must not wait for its other end.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class SharedExtentReader(BlockReader):
-    """A range of the journal as ``views.arrow`` reads it: see ``contract.BlockReader``."""
+    """The shared range of a journal."""
 
     def __init__(self, identity: int, extents: Sequence[SharedExtent]) -> None:
         self.identity = identity
@@ -32,16 +32,16 @@ class SharedExtentReader(BlockReader):
     @property
     @override
     def latest(self) -> int:
-        """The end of what may be read."""
+        """The end of the shared range."""
         return self._extents[-1].stop
 
     @override
     def read(
         self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
     ) -> Iterator[LocatedBlock]:
-        """The blocks of the extents, which are opened one after the other.
+        """Open the extents one after the other.
 
-        Raises OSError for a file that can't be opened, Gone for one that is another extent, BlockError for a bad block.
+        Raises OSError for a file that can't be opened, Gone for a different extent, BlockError for a bad block.
         """
         for extent in self._extents:
             segment = _OpenedExtent(os.open(extent.path, _FLAGS), self.identity, extent)
@@ -52,12 +52,12 @@ class SharedExtentReader(BlockReader):
 
 
 class _OpenedExtent(MappedSegment):
-    """An extent that knows where to begin, and the queues that are meant, without having walked through its file."""
+    """An extent whose first offset and queues are known, so that its file need not be read to find them."""
 
     def __init__(self, file: int, identity: int, extent: SharedExtent) -> None:
         super().__init__(file, extent.name)
         if (self.header.identity, self.header.checksum) != (identity, extent.checksum):
-            raise Gone(f"{extent.path} is another extent than {extent.name}")
+            raise Gone(f"{extent.path} is not the extent {extent.name}")
         self._extent = extent
 
     @override
@@ -67,5 +67,5 @@ class _OpenedExtent(MappedSegment):
 
     @override
     def name_of(self, number: int, limit: int) -> QueueName | None:
-        """None for a queue that is not meant."""
+        """None for a queue that is not selected."""
         return self._extent.names.get(number)

@@ -1,8 +1,8 @@
 """Copying a journal to another place, block for block: from a folder into a database, back, or to another of its kind.
 
-The copy is the same journal: its identity, positions, checkpoints, readers and tokens come along. Nobody may own either
-end meanwhile. Each block is checked as it is read, against its own checksums and the block before it, and the copy as a
-whole when it is complete; until then no broker starts on it. A copy that was interrupted goes on where it was.
+The copy is the same journal, with its identity, positions, checkpoints, readers and tokens. No broker may own either
+end meanwhile. Each block is checked as it is read, against its own checksums and the block before it, and the whole
+copy when it is complete; until then no broker starts on it. An interrupted copy can be continued.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from penstock.journal.files.segment_reader import next_sound, walk
 from penstock.journal.format.block import BlockError, BlockHeader
 from penstock.journal.format.segment import HEADER_SIZE, segment_name
 
-#: Values that belong to a journal wherever it is; others are of the machine that it was on.
+#: Values that belong to the journal. All others belong to its machine.
 VALUES = ("readers.json", "tokens.json")
 
-#: Told how many more bytes were looked at or written.
+#: Called with the number of bytes processed since the last call.
 Progress = Callable[[int], None]
 
 
 class TransferFacts(NamedTuple):
-    """What a journal says of itself as a whole: see ``contract.Log``. ``created`` is in microseconds since 1970."""
+    """The properties of a journal: see ``contract.Log``. ``created`` is in microseconds since 1970."""
 
     identity: int
     created: int
@@ -36,7 +36,7 @@ class TransferFacts(NamedTuple):
     floor: int
     #: Ranges of positions, ends excluded, that an operator has given up by a repair.
     given_up: tuple[tuple[int, int], ...]
-    #: Events behind ``head`` were lost, so numbering must go on where none of them was.
+    #: Events after ``head`` were lost, so numbering must resume above them.
     put_back: bool = False
 
 
@@ -49,19 +49,19 @@ class TransferExtent(NamedTuple):
 
     @property
     def name(self) -> str:
-        """That of its segment."""
+        """The name of its segment."""
         return segment_name(self.sums.first)
 
 
 class TransferBlock(NamedTuple):
-    """A block whose checksums were right."""
+    """A block with valid checksums."""
 
     header: BlockHeader
     data: memoryview
 
 
 class TransferSource(Protocol):
-    """A journal that is copied. Nobody else may change it meanwhile."""
+    """The journal to copy. Nothing else may change it meanwhile."""
 
     facts: TransferFacts
     #: Oldest first.
@@ -71,26 +71,26 @@ class TransferSource(Protocol):
         """The blocks of an extent. Raises JournalDamaged at a bad one."""
 
     def checkpoints(self) -> Iterator[tuple[int, bytes]]:
-        """Position and bytes of each."""
+        """The position and bytes of each."""
 
     def value(self, name: str) -> bytes | None:
-        """A value; None if there is none."""
+        """A named value, None if there is none."""
 
     def confirm(self) -> None:
-        """Raises JournalRefused if somebody has changed it since."""
+        """Raise JournalRefused if it has changed since."""
 
 
 class TransferTarget(Protocol):
-    """Where a journal is copied to: nothing, or what an interrupted copy of the same journal has left."""
+    """The target of a copy: empty, or the remains of an interrupted copy of the same journal."""
 
     def begin(self, facts: TransferFacts, extents: list[TransferExtent]) -> None:
-        """Make it ready. What is there of other extents goes. Raises JournalRefused where something else is."""
+        """Prepare it, and remove other extents. Raises JournalRefused if it contains anything else."""
 
     def reached(self, extent: TransferExtent) -> int:
-        """All blocks of an extent that end at or below this position are there."""
+        """The position up to which the blocks of an extent are there already."""
 
     def add(self, extent: TransferExtent, blocks: Iterable[TransferBlock], progress: Progress) -> None:
-        """Add the blocks of an extent that are not there, in order."""
+        """Add the missing blocks of an extent, in order."""
 
     def put_checkpoint(self, position: int, data: bytes) -> None:
         """Add a checkpoint."""
@@ -99,11 +99,11 @@ class TransferTarget(Protocol):
         """Add a value."""
 
     def end(self, progress: Progress) -> None:
-        """All is there: check it, and let brokers start on it. Raises JournalRefused if it is not sound."""
+        """Check the complete copy, and make it available to brokers. Raises JournalRefused if it is damaged."""
 
 
 class Copied(NamedTuple):
-    """What was copied."""
+    """The result of a copy."""
 
     facts: TransferFacts
     extents: int
@@ -117,10 +117,10 @@ def copy_journal(
     *,
     restores: bool = False,
 ) -> Copied:
-    """Copy all. ``measure`` is told what begins and how many bytes there are, and gives who is told of each step.
+    """Copy a journal. ``measure`` gets the name of a phase and its bytes, and returns the progress to call.
 
-    ``restores``: the source is a backup of a journal that has gone on since.
-    Raises LogError, or OSError; then the target is no journal yet, and the same call goes on where it was.
+    ``restores``: the source is a backup, and its journal has been used since.
+    Raises LogError or OSError. The target is not a journal then, and the same call continues the copy.
     """
     with source as old, target as new:
         facts, extents = old.facts, old.extents
@@ -159,7 +159,7 @@ def _rest(blocks: Iterator[TransferBlock], position: int, progress: Progress) ->
 
 
 def checked_blocks(where: str, file: File, extent: TransferExtent) -> Iterator[TransferBlock]:
-    """The blocks in a segment file, each checked. Raises JournalDamaged."""
+    """The blocks in a segment file, checked. Raises JournalDamaged."""
     position, offset = extent.sums.first, HEADER_SIZE
     chain = int.from_bytes(extent.header[-4:], "little")
     try:

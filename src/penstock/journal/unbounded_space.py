@@ -1,7 +1,7 @@
-"""Room where no bound is known: see ``contract.Space``.
+"""Free space where no bound is known.
 
-In memory that is what ``limits.state_bytes`` leaves. A database does not tell; a full one refuses commits: an append
-that finds no room raises LogFull, and is tried again.
+In memory ``limits.state_bytes`` is the bound. A database does not report its free space; when it is full, appends raise
+LogFull and are retried.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.journal.contract import UNBOUNDED, Space
 
 
 class UnboundedSpace(Space):
-    """There is always room, and nothing can be set aside."""
+    """There is always room, and nothing can be reserved."""
 
     free = UNBOUNDED
 

@@ -1,7 +1,7 @@
-"""Checkpoints: the state before a position, so that a start reads the events after it and not all there ever were.
+"""Checkpoints in files: the state before a position, so that a start only reads the events after it.
 
-Two are kept. The older is there for the day on which the newer can't be read, so the log must keep the events after the
-*older* one. ``format.checkpoint`` has the bytes.
+Two are kept, because the newer might become unreadable. So the log must keep the events after the *older* one.
+``format.checkpoint`` has the bytes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ T = TypeVar("T")
 
 
 class CheckpointReader:
-    """The checkpoints in a data folder, for who reads it."""
+    """The checkpoints in a data folder, for reading."""
 
     def __init__(self, disk: ReadableDisk, identity: int) -> None:
         self._files = disk
         self._identity = identity
-        #: What ``newest_good`` passed over, and why: for the operator.
         self.report: list[str] = []
 
     def positions(self) -> list[int]:
@@ -55,19 +54,19 @@ class CheckpointReader:
             try:
                 return self.read(position)
             except BadCheckpoint as error:
-                self.report.append(f"{checkpoint_name(position)} is passed over: {error}")
+                self.report.append(f"{checkpoint_name(position)} is skipped: {error}")
         return None
 
     def newest_before(self, stop: int) -> Checkpoint | None:
-        """The newest that can be read and does not lie behind a position, while a broker may replace them."""
+        """The newest readable one at or before a position, while a broker may replace them."""
         for position in reversed(self.positions()):
             if position <= stop:
-                with contextlib.suppress(FileNotFoundError, BadCheckpoint):  # its owner's next start will tell of it
+                with contextlib.suppress(FileNotFoundError, BadCheckpoint):  # the owner's next start reports it
                     return self.read(position)
         return None
 
     def read(self, position: int) -> Checkpoint:
-        """The one at a position. Raises BadCheckpoint if it can not be used."""
+        """The one at a position. Raises BadCheckpoint if it is unusable."""
         file = self._files.open(checkpoint_name(position))
         try:
             return decode_checkpoint(file.read, file.size(), self._identity, position)
@@ -76,15 +75,15 @@ class CheckpointReader:
 
 
 class Checkpoints(CheckpointReader, CheckpointStore):
-    """The same for the folder's owner, who has its lock: see ``CheckpointStore``."""
+    """The same for the owner of the folder, which holds its lock."""
 
     def __init__(
         self, disk: Disk, identity: int, space: DiskSpace | None = None, *, may_be_damaged: bool = True
     ) -> None:
-        """``space`` has the reserve, and says when there is no room.
+        """``space`` provides the reserve.
 
-        Where nothing can be damaged, the one before is only for readers that have seen an earlier end of the log: it
-        goes when the newest is written a second time, as nothing has happened since.
+        Unless files ``may_be_damaged``, the older checkpoint only serves readers that have seen an earlier end of the
+        log. It is removed when the newest is written a second time, because nothing has happened since.
         """
         super().__init__(disk, identity)
         self._disk = disk
@@ -99,7 +98,7 @@ class Checkpoints(CheckpointReader, CheckpointStore):
             self._write_new(encode_checkpoint(self._identity, position, meta, columns, clean=clean))
         except (OSError, LogFull) as error:
             with contextlib.suppress(OSError):
-                self.clear()  # it must not keep the room that others need
+                self.clear()  # it must not occupy space that is needed elsewhere
             if isinstance(error, OSError) and is_full(error):
                 raise LogFull(f"there is no room for a checkpoint: {error}") from error
             raise
@@ -109,7 +108,7 @@ class Checkpoints(CheckpointReader, CheckpointStore):
             self._disk.unlink(checkpoint_name(old))
 
     def clear(self) -> None:
-        """Remove what was left of one that could not be finished."""
+        """Remove an unfinished one."""
         if _TEMPORARY in self._disk.names():
             self._disk.unlink(_TEMPORARY)
 
@@ -129,7 +128,7 @@ class Checkpoints(CheckpointReader, CheckpointStore):
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether a file name is that of a checkpoint."""
+    """Whether a file is a checkpoint, by its name."""
     return _NAME.fullmatch(name) is not None
 
 

@@ -1,6 +1,6 @@
-"""The only door to files. Tests put a simulated disk in its place: one that forgets, tears and fails on request.
+"""The only module that touches files. Tests replace it by a disk that loses, tears and fails on request.
 
-A disk is one folder. Errors are OSErrors as the operating system gives them; who calls decides what they mean.
+A disk is one folder. Errors are the operating system's OSErrors; callers decide what they mean.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from mypy_extensions import mypyc_attr
 
 #: The kernel takes this many parts in one call (IOV_MAX).
 _MOST_PARTS: Final = 1024
-#: Linux: reading fails where it would wait for the disk.
+#: Linux: reading fails instead of waiting for the disk.
 _NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 
-#: What can be written: bytes, or a view of bytes.
+#: What can be written.
 Part: TypeAlias = bytes | memoryview
 
 
 class File(Protocol):
-    """An open file. Reading and writing name their offset, so that threads can share it."""
+    """An open file. Threads can share it, because reads and writes state their offset."""
 
     def read(self, size: int, offset: int) -> bytes:
         """Up to ``size`` bytes; fewer only at the end of the file."""
 
     def read_now(self, size: int, offset: int) -> bytes | None:
-        """So many bytes, if the system has all of them in memory; None: reading them might wait for the disk."""
+        """The bytes if the system has all of them in memory; None if reading them might wait for the disk."""
 
     def write(self, parts: Sequence[Part], offset: int) -> int:
-        """Write the parts one after the other. Returns how many bytes were written, which may be fewer."""
+        """Write the parts in order. Returns how many bytes were written, which may be fewer."""
 
     def size(self) -> int:
         """Bytes in the file."""
 
     def allocate(self, size: int) -> None:
-        """Make the file at least ``size`` bytes long, zeros where nothing was written."""
+        """Make the file at least ``size`` bytes long, with zeros where nothing was written."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file."""
+        """Cut the file to a size."""
 
     def sync(self) -> None:
         """Return once the bytes and the size are on disk."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close it."""
 
 
 class FileLock(Protocol):
-    """A lock that is held until it is closed, or the process ends."""
+    """A lock that is held until it is closed or the process ends."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release it."""
 
 
 @mypyc_attr(native_class=False)
 class Held(Exception):
-    """Another process has the lock; ``holder`` is what it wrote into it."""
+    """Another process has the lock; ``holder`` is the process number in it."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(holder)
@@ -68,7 +68,7 @@ class Held(Exception):
 
 
 class ReadableDisk(Protocol):
-    """One folder, for who reads."""
+    """One folder, for reading."""
 
     #: The folder, for people.
     where: str
@@ -77,20 +77,20 @@ class ReadableDisk(Protocol):
         """The files in the folder."""
 
     def open(self, name: str) -> File:
-        """An existing file, for reading, and for its owner for writing too."""
+        """Open a file for reading; for the folder's owner also for writing."""
 
 
 class SharedDisk(ReadableDisk, Protocol):
-    """One folder as other processes than its owner see it."""
+    """One folder, for processes other than its owner."""
 
     def numbered(self) -> list[tuple[str, int]]:
-        """The files, each with a number that another file of that name would not have."""
+        """The files, each with a number that a replacement of the same name would not have."""
 
     def number(self, name: str) -> int:
         """The number of a file. Raises FileNotFoundError."""
 
     def descriptor(self, name: str) -> int:
-        """A file descriptor of one's own, for reading. Raises FileNotFoundError."""
+        """A new file descriptor for reading. Raises FileNotFoundError."""
 
     def path(self, name: str) -> str:
         """Where another process finds a file. Raises FileNotFoundError."""
@@ -103,26 +103,26 @@ class Disk(ReadableDisk, Protocol):
     syncs: bool
 
     def create(self, name: str) -> File:
-        """A new file, which must not exist."""
+        """Create a file, which must not exist."""
 
     def rename(self, old: str, new: str) -> None:
-        """Put a file in the place of another."""
+        """Rename a file, replacing another."""
 
     def unlink(self, name: str) -> None:
         """Remove a file."""
 
     def sync(self) -> None:
-        """Return once the names in the folder are on disk."""
+        """Return once the folder's names are on disk."""
 
     def free(self) -> int:
-        """Bytes that we may still write."""
+        """Free bytes."""
 
     def lock(self, name: str) -> FileLock:
-        """Take the lock and write our process number into it. Raises Held."""
+        """Take a lock, and write our process number into its file. Raises Held."""
 
 
 def write_all(file: File, parts: Sequence[Part], offset: int) -> int:
-    """Write until everything is written; returns the offset behind it. A disk that takes nothing is an error."""
+    """Write everything; returns the offset after it. Raises OSError if the disk accepts nothing."""
     if len(parts) <= _MOST_PARTS:
         return _write(file, parts, offset)
     for start in range(0, len(parts), _MOST_PARTS):
@@ -131,14 +131,14 @@ def write_all(file: File, parts: Sequence[Part], offset: int) -> int:
 
 
 def _write(file: File, parts: Sequence[Part], offset: int) -> int:
-    """As many parts as the kernel takes. It may still take less of them, as of more than 2 GiB."""
+    """Write as many parts as one call takes. The kernel may still write less, for instance of more than 2 GiB."""
     left = 0
     for part in parts:
         left += len(part)
     while left:
         written = file.write(parts, offset)
         if written <= 0:
-            raise OSError(errno.EIO, "the disk takes no more bytes")
+            raise OSError(errno.EIO, "the disk accepts no more bytes")
         offset, left = offset + written, left - written
         if left:
             parts = _behind(parts, written)
@@ -146,7 +146,7 @@ def _write(file: File, parts: Sequence[Part], offset: int) -> int:
 
 
 def _behind(parts: Sequence[Part], size: int) -> list[Part]:
-    """The parts without their first bytes, which are fewer than all."""
+    """The parts without their first ``size`` bytes, which are not all."""
     number = 0
     while size >= len(parts[number]):
         size -= len(parts[number])
@@ -162,28 +162,28 @@ class RealFile:
         self._fd = fd
 
     def read(self, size: int, offset: int) -> bytes:
-        """One call is enough for a local file, except for reads over 2 GiB, which nobody makes."""
+        """One call is enough for a local file below 2 GiB."""
         return os.pread(self._fd, size, offset)
 
     def read_now(self, size: int, offset: int) -> bytes | None:
-        """See File. Some file systems can't tell."""
+        """The bytes if they are in the page cache. None on file systems that can't tell."""
         buffer = bytearray(size)
         try:
             done = os.preadv(self._fd, [buffer], offset, _NO_WAIT) if _NO_WAIT else 0
-        except OSError:  # whoever reads it as usual is told what is wrong, if anything is
+        except OSError:  # an ordinary read reports the error, if there is one
             return None
         return bytes(buffer) if done == size else None
 
     def write(self, parts: Sequence[Part], offset: int) -> int:
-        """See File."""
+        """Write as many parts as one call takes."""
         return os.pwritev(self._fd, parts if len(parts) <= _MOST_PARTS else parts[:_MOST_PARTS], offset)
 
     def size(self) -> int:
-        """See File."""
+        """Bytes in the file."""
         return os.fstat(self._fd).st_size
 
     def allocate(self, size: int) -> None:
-        """See File. Where the file system can't reserve space, a hole has to do."""
+        """Allocate space; on file systems that can't, make a hole."""
         have = self.size()
         if size <= have:
             return
@@ -195,15 +195,15 @@ class RealFile:
             os.ftruncate(self._fd, size)
 
     def truncate(self, size: int) -> None:
-        """See File."""
+        """Cut the file to a size."""
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """See File. The size is synced too when it changed: without it the bytes could not be read."""
+        """Sync the bytes, and the size if it has changed."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """See File."""
+        """Close it. Closing twice is allowed."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -216,7 +216,7 @@ class RealDisk:
     syncs = True
 
     def __init__(self, folder: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        """``read_only`` is for other processes than the broker: nothing is made, and files are opened for reading."""
+        """``read_only`` is for processes other than the broker: nothing is created or opened for writing."""
         self._folder = Path(folder)
         self.where = str(self._folder)
         self._access = os.O_RDONLY if read_only else os.O_RDWR
@@ -224,45 +224,45 @@ class RealDisk:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
 
     def names(self) -> list[str]:
-        """See Disk."""
+        """The files in the folder."""
         return os.listdir(self._folder)
 
     def create(self, name: str) -> RealFile:
-        """See Disk."""
+        """Create a file, which must not exist."""
         return RealFile(os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
 
     def open(self, name: str) -> RealFile:
-        """See Disk."""
+        """Open an existing file."""
         return RealFile(os.open(self._folder / name, self._access | os.O_CLOEXEC))
 
     def numbered(self) -> list[tuple[str, int]]:
-        """See SharedDisk. A repair puts another file in the place of one, which has another inode."""
+        """The files and their inodes: a repair may replace a file by another of the same name."""
         with os.scandir(self._folder) as entries:
             return [(entry.name, entry.inode()) for entry in entries]
 
     def number(self, name: str) -> int:
-        """See SharedDisk."""
+        """Device and inode of a file."""
         found = os.stat(os.path.join(self.where, name))
         return found.st_dev << 64 | found.st_ino
 
     def descriptor(self, name: str) -> int:
-        """See SharedDisk."""
+        """A new file descriptor for reading."""
         return os.open(os.path.join(self.where, name), os.O_RDONLY | os.O_CLOEXEC)
 
     def path(self, name: str) -> str:
-        """See SharedDisk."""
+        """The absolute path of a file."""
         return os.path.abspath(os.path.join(self.where, name))
 
     def rename(self, old: str, new: str) -> None:
-        """See Disk."""
+        """Rename a file, replacing another."""
         os.rename(self._folder / old, self._folder / new)
 
     def unlink(self, name: str) -> None:
-        """See Disk."""
+        """Remove a file."""
         os.unlink(self._folder / name)
 
     def sync(self) -> None:
-        """See Disk."""
+        """Sync the folder's names."""
         fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -270,12 +270,12 @@ class RealDisk:
             os.close(fd)
 
     def free(self) -> int:
-        """See Disk."""
+        """Bytes that an unprivileged user may write."""
         found = os.statvfs(self._folder)
         return found.f_bavail * found.f_frsize
 
     def lock(self, name: str) -> RealFile:
-        """See Disk. The kernel lets go of it when the process ends, however it ends."""
+        """Take an ``flock``, which the kernel releases when the process ends."""
         fd = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -291,7 +291,7 @@ class RealDisk:
 
 
 def _sign(fd: int) -> None:
-    """Write our process number over what is there: so it needs no new block. On a full disk it may be left out."""
+    """Overwrite the file with our process number, which needs no new block. A full disk is ignored."""
     try:
         os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))
     except OSError as error:

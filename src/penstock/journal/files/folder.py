@@ -1,8 +1,8 @@
-"""The data folder as a whole: whose it is (``penstock.json``), and that only one broker has it (``lock``).
+"""The data folder as a whole: its description (``penstock.json``), and the lock of its broker (``lock``).
 
-``penstock.json`` is for people to read and holds what must never get lost: the format, the journal's identity, its
-epoch, and the position from which on all must be there. It is replaced as a whole, by a rename, and has a checksum over
-its other values.
+``penstock.json`` is human-readable and contains what must never be lost: the format, the journal's identity, its epoch,
+and the position from which on every event is required. It is replaced atomically by a rename, and has a checksum of its
+other values.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class OtherFormat(ValueError):
 
 
 class Folder(NamedTuple):
-    """What ``penstock.json`` says. ``created`` is in microseconds since 1970."""
+    """The contents of ``penstock.json``. ``created`` is in microseconds since 1970."""
 
     identity: int
     created: int
     epoch: int = 0
-    #: What is missing below was removed on purpose; what is missing from here on is lost. 0 = nothing was written yet.
+    #: Events missing below were removed on purpose; events missing from here on are lost. 0: nothing was written yet.
     start: int = 0
     #: Ranges of positions, ends excluded, that an operator has given up by a repair.
     given_up: tuple[tuple[int, int], ...] = ()
-    #: Numbering goes on no lower than here, as events were lost: see ``contract.resume_after``. 0 = none were.
+    #: Numbering resumes here or higher, because events were lost: see ``contract.resume_after``. 0: none were.
     resumes: int = 0
 
     def encode(self) -> bytes:
@@ -49,7 +49,7 @@ class Folder(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> Folder:
-        """From the file's text. Raises ValueError with the reason."""
+        """Parse the file. Raises ValueError with the reason."""
         values = json.loads(raw)
         if not isinstance(values, dict) or values.pop("checksum", None) != _checksum(values):
             raise ValueError("its checksum is wrong")
@@ -65,7 +65,7 @@ def _checksum(values: dict[str, object]) -> str:
 
 
 def take_lock(disk: Disk) -> FileLock:
-    """Make this folder ours until the lock is closed. Raises JournalRefused if a running broker has it."""
+    """Lock the folder. Raises JournalRefused if a running broker has it."""
     try:
         return disk.lock(LOCK)
     except Held as held:
@@ -76,7 +76,7 @@ def take_lock(disk: Disk) -> FileLock:
 
 
 def load_folder(disk: Disk) -> Folder | None:
-    """What the folder says of itself, None if it says nothing. Raises JournalRefused if that can't be read."""
+    """The contents of ``penstock.json``, None if there is none. Raises JournalRefused if it is unreadable."""
     if NAME not in disk.names():
         return None
     file = disk.open(NAME)
@@ -93,7 +93,7 @@ def load_folder(disk: Disk) -> Folder | None:
 
 
 def store_folder(disk: Disk, folder: Folder) -> None:
-    """Write it so that after a crash either the old or the new one is there, whole."""
+    """Replace ``penstock.json`` atomically."""
     if _TEMPORARY in disk.names():
         disk.unlink(_TEMPORARY)
     file = disk.create(_TEMPORARY)

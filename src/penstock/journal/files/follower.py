@@ -1,7 +1,7 @@
 """Reading a journal from another process, while a broker writes it, compacts it, stops and starts again.
 
-The reader takes no lock and writes nothing. It asks the ``tail`` file how far the journal is committed and where its
-history begins, and never looks outside of that. ``span_reader`` has what it gives, and what it says of losses.
+The reader takes no lock and writes nothing. The ``tail`` file has the committed position and the beginning of the
+history, and the reader never reads outside of these. ``span_reader`` does the rest.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from penstock.journal.format.block import BlockError
 from penstock.journal.format.segment import BRIDGE, Footer, SegmentHeader, is_segment
 from penstock.journal.span_reader import SegmentSpan, SpanReader
 
-#: Segments that are kept mapped: each costs file descriptors.
+#: How many segments are kept mapped: each takes a file descriptor.
 KEPT = 64
 
 
 class JournalReader(SpanReader):
-    """A view of the journal in a folder: see ``contract.Follower``. Threads may share one."""
+    """A view of the journal in a folder. Threads may share one."""
 
     def __init__(self, folder: SharedDisk | str | os.PathLike[str], *, identity: int | None = None) -> None:
         """Raises JournalRefused if there is no journal, Replaced if it is not the one with this identity."""
@@ -55,11 +55,9 @@ class JournalReader(SpanReader):
 
     @override
     def close(self) -> None:
-        """Let go of the files. What was read stays valid."""
+        """Close the files. Blocks that were read stay valid."""
         self._segments.clear()
         self._tail.close()
-
-    # How it is done
 
     @override
     def _file(self, name: str) -> File:
@@ -67,10 +65,7 @@ class JournalReader(SpanReader):
 
     @override
     def _spans(self, committed: int) -> list[SegmentSpan]:
-        """Where the segments begin and end, oldest first. ``committed`` must have been read before.
-
-        One that begins there has no committed event, and perhaps not even a header yet: it is not looked at.
-        """
+        """Skips a segment that begins at ``committed``: it may not even have a header yet."""
         keys = sorted(key for key in self._disk.numbered() if is_segment(key[0]))
         keys = [key for key in keys if int(key[0][:16], 16) < committed]
         with self._lock:
@@ -81,7 +76,7 @@ class JournalReader(SpanReader):
         after = committed
         for key, ends in reversed(found.items()):
             if ends is None:
-                break  # it was trimmed just now, and so were those before it
+                break  # it was trimmed just now, like those before it
             header, footer = ends
             end = min(after if footer is None else footer.end, committed)
             end = max(end, header.first)
@@ -92,7 +87,7 @@ class JournalReader(SpanReader):
         return spans[::-1]
 
     def _look_at(self, key: tuple[str, int]) -> tuple[SegmentHeader, Footer | None] | None:
-        """Both ends of a segment; None if it is no more. Those of a finished one are remembered: they don't change."""
+        """The header and footer of a segment; None if it is gone. The caller caches those of finished segments."""
         try:
             file = self._disk.descriptor(key[0])
         except FileNotFoundError:
@@ -124,12 +119,14 @@ class JournalReader(SpanReader):
 
     def _open_tail(self) -> None:
         try:
-            self._tail_inode = self._inode()  # first: if the file is replaced now, the next look notices it
+            self._tail_inode = self._inode()  # first: if the file is replaced after this, the next look notices
             self._tail = TailReader(self._disk)
         except (FileNotFoundError, NotADirectoryError):
             raise JournalRefused(f"{self.where} is not the data folder of a broker: it has no {TAIL} file") from None
         except ValueError:
-            raise JournalRefused(f"{self.where} is being made, or its {TAIL} was cut: start a broker on it") from None
+            raise JournalRefused(
+                f"{self.where} is being created, or its {TAIL} was cut: start a broker on it"
+            ) from None
 
     def _inode(self) -> int:
         return self._disk.number(TAIL)

@@ -1,4 +1,4 @@
-"""The journal in a folder, in its roles: see ``contract``."""
+"""The journal in a folder, in each role of the contract."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from penstock.journal.span_reader import SegmentSpan
 
 
 class FileJournal(Journal):
-    """The journal in a folder. Its owner has a lock in the operating system, so nobody takes over from it."""
+    """The journal in a folder. Its owner holds a lock of the operating system, so no other broker can take over."""
 
     shared = False
 
@@ -51,7 +51,7 @@ class FileJournal(Journal):
 
     @override
     def own(self) -> OwnedFiles:
-        """Makes the folder."""
+        """Create the folder if it is missing."""
         return OwnedFiles(RealDisk(self.where), self._options)
 
     @override
@@ -60,11 +60,11 @@ class FileJournal(Journal):
 
     @override
     def stand_by(self) -> NoReturn:
-        raise JournalRefused(f"{self.where} is a folder: one broker owns it, and no other can stand by to take it over")
+        raise JournalRefused(f"{self.where} is a folder: one broker owns it, and no other can take over from it")
 
     @override
     def abandon(self) -> None:
-        """Nothing can be done about a disk."""
+        """Do nothing: calls to a disk can't be interrupted."""
 
     @override
     def tools(self) -> FileTools:
@@ -80,14 +80,14 @@ class FileJournal(Journal):
 
 
 class OwnedFiles(OwnedJournal):
-    """A folder that is ours: see ``contract.OwnedJournal``."""
+    """A folder whose lock is held."""
 
     memory_bytes = 0
     lease = None
     _may_be_damaged = True
 
     def __init__(self, disk: Disk, options: OwnerOptions | None = None) -> None:
-        """Take the lock, and look."""
+        """Lock the folder, and read its state."""
         self.log = FileLog(disk, options, look_first=True)
         self.checkpoints = Checkpoints(disk, self.log.identity, self.log.space, may_be_damaged=self._may_be_damaged)
         self.values = FileValues(disk)
@@ -116,7 +116,7 @@ class OwnedFiles(OwnedJournal):
 
 
 class FileTools(JournalTools):
-    """For operators: see ``contract.JournalTools``."""
+    """Commands for operators on a folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -135,7 +135,7 @@ class FileTools(JournalTools):
 
     @override
     def size(self) -> int:
-        with suppress(OSError):  # a segment may be trimmed meanwhile
+        with suppress(OSError):  # a segment may have been trimmed
             return sum(path.stat().st_size for path in Path(self._folder).glob("*.seg"))
         return 0
 
@@ -190,7 +190,7 @@ class FileTools(JournalTools):
 
 
 class FileRepair(Repair):
-    """See ``contract.Repair``."""
+    """A repair of a folder whose lock is held."""
 
     def __init__(self, disk: Disk, progress: Progress) -> None:
         self._disk = disk

@@ -1,7 +1,7 @@
-"""Segments that were trimmed but for the damaged messages in them: ``NAME.seg.kept``.
+"""Trimmed segments that are kept for damaged live messages: ``NAME.seg.kept``.
 
-They are no part of the log: nothing is read from them but single messages. Once such a file is put right, its messages
-can be read again, are carried forward, and the file goes; see ``server.upkeep``.
+They are not part of the log: only single messages are read from them. Once such a file has been repaired, its messages
+are readable again, compaction copies them forward, and the file is removed; see ``server.maintenance``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.journal.format.segment import HEADER_SIZE, KEPT, Segment, SegmentH
 
 
 def load_kept(disk: Disk, identity: int) -> list[Segment]:
-    """Those in a folder, oldest first. One whose ends can't be read is left alone, as a file of somebody else's is."""
+    """The kept segments of a folder, oldest first. Unreadable and foreign files are ignored."""
     segments: list[Segment] = []
     for name in sorted(filter(is_kept, disk.names())):
         file = disk.open(name)

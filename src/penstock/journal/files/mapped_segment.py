@@ -1,7 +1,7 @@
-"""A segment file as another process reads it: mapped, never written, never read past what was committed.
+"""A segment file as another process reads it: mapped, never written, never read past the committed blocks.
 
-A mapping is safe here although the writer cuts the file when it finishes it: what is cut lies behind the committed
-blocks, and those are all that is touched. A segment that is trimmed away stays readable as long as it is mapped.
+The mapping is safe although the writer truncates the file when it finishes it: it only cuts bytes after the committed
+blocks, which are never touched. A trimmed segment stays readable while it is mapped.
 """
 
 from __future__ import annotations
@@ -24,28 +24,27 @@ from penstock.journal.format.mentions import mentions
 from penstock.journal.format.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
 from penstock.schema import COLUMN
 
-#: Bytes that are looked through at a time for a message, and for each event at most: where events are larger, going
-#: from header to header is quicker.
+#: Bytes searched at a time for a message. Above WORTH_SCANNING bytes per event, going from header to header is faster.
 SCANNED_AT_ONCE = 4 * 2**20
 WORTH_SCANNING = 4096
 _DETAIL = 1 << COLUMN["detail"].id
 
 
 class MappedSegment(HeldExtent):
-    """One segment: see ``contract.HeldExtent``."""
+    """One mapped segment."""
 
     def __init__(self, file: int, name: str, verified: Verified | None = None) -> None:
-        """``file`` is a descriptor, which is this object's from now on. Raises BlockError if it has no sound header.
+        """Takes over the descriptor ``file``. ``verified`` records which of its bytes have been verified already.
 
-        ``verified`` is what is known of the file already.
+        Raises BlockError without a valid header.
         """
         self.name = name
         self._file = file
         self._view = memoryview(b"")
         self._lock = Lock()
         self._catalogue = SegmentCatalogue()
-        self._index: SparseIndex | None = None  # the file's own, once it has one
-        self._walked = SparseIndex()  # ours, as far as the headers were walked
+        self._index: SparseIndex | None = None  # read from the file, once it is finished
+        self._walked = SparseIndex()  # built from the headers up to _walked_to
         self._walked_to = HEADER_SIZE
         self._walked_position = 0
         self._verified = verified or Verified()
@@ -57,7 +56,7 @@ class MappedSegment(HeldExtent):
 
     @property
     def descriptor(self) -> int:
-        """Of the file, while this object is there."""
+        """The file's descriptor, valid while this object exists."""
         return self._file
 
     @override
@@ -101,14 +100,14 @@ class MappedSegment(HeldExtent):
             low = following
 
     def offset_of(self, position: int, limit: int) -> int:
-        """Where a block starts, at or a little before the one that has the position."""
+        """The offset of a block at or shortly before the one with the position."""
         if position == self.first:
             return HEADER_SIZE
         index = self._index_up_to(min(position + 1, limit))
         return index.offsets[index.find(position)] if index.offsets else HEADER_SIZE
 
     def position_before(self, time: int, limit: int) -> int:
-        """A position before which all events are older than a time, unless the clock was set back."""
+        """A position before which all events are earlier than a time, unless the clock was set back."""
         index = self._index_up_to(limit)
         entry = bisect_left(index.offsets, time, key=lambda offset: self._header(offset).base) - 1
         return index.positions[entry] if entry >= 0 else self.first
@@ -155,9 +154,9 @@ class MappedSegment(HeldExtent):
 
     def __del__(self) -> None:
         if self._file >= 0:
-            os.close(self._file)  # by the last one who reads: another thread may be at it. What was read stays valid
+            os.close(self._file)  # here, because another thread may still read. Blocks that were read stay valid
 
-    # How it is done
+    # Helpers
 
     def _index_up_to(self, limit: int) -> SparseIndex:
         with self._lock:
@@ -176,13 +175,13 @@ class MappedSegment(HeldExtent):
         return self._walked
 
     def _walk(self, limit: int) -> None:
-        """Go from header to header up to a position, for the index and for the names. Bodies are mostly passed over."""
+        """Read headers up to a position, for the index and the names. Most bodies are skipped."""
         if self.footer is not None:
             limit = min(limit, self.footer.end)
         while self._walked_position < limit:
             offset = self._walked_to
             header = self._header(offset)
-            if header.present & _DETAIL:  # only such rows can tell of queues
+            if header.present & _DETAIL:  # only such blocks contain rows about queues
                 self._catalogue.feed(self._block(header, offset, verify=True))
             self._walked.add(header.first, offset)
             self._walked_to, self._walked_position = offset + header.length, header.end
@@ -195,19 +194,19 @@ class MappedSegment(HeldExtent):
         return Block(header, check_body(header, data, offset, offset, verify=verify), offset)
 
     def _see(self, size: int) -> memoryview:
-        """The bytes of the file, at least so many if it has them: it may have grown since it was mapped."""
+        """The bytes of the file, mapped again if it has grown and more are needed."""
         view = self._view
         if size > len(view) and os.fstat(self._file).st_size > len(view):
-            # As long as the file is then: its writer may cut it between looking and mapping.
+            # Map the current length: the writer may truncate the file between fstat and mmap.
             view = self._view = memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
         return view
 
 
 class Verified:
-    """Which bytes of a file were found to be sound: checksums cost most of a scan, and once is enough.
+    """The bytes of a file whose checksums were verified. Once is enough, as checksums are most of the cost of a scan.
 
-    That holds for a growing file too: a committed block is never written over. A start may cut some off after an
-    unclean stop, but goes on in another file.
+    This holds for a growing file too: committed blocks are never overwritten. A start may truncate the file after an
+    unclean stop, but continues in another file.
     """
 
     def __init__(self) -> None:
@@ -215,12 +214,12 @@ class Verified:
         self._runs: list[tuple[int, int]] = []
 
     def covers(self, start: int, stop: int) -> bool:
-        """Whether all of these bytes are among them."""
+        """Whether all of these bytes were verified."""
         at = bisect_right(self._runs, (start, sys.maxsize)) - 1
         return at >= 0 and self._runs[at][1] >= stop
 
     def add(self, start: int, stop: int) -> None:
-        """Take note of some more."""
+        """Add a range."""
         with self._lock:
             runs = sorted([*self._runs, (start, stop)])
             joined = runs[:1]
@@ -233,7 +232,7 @@ class Verified:
 
 
 class _Run:
-    """The bytes that one reader has verified in a row."""
+    """The contiguous bytes that one reader has verified."""
 
     def __init__(self, verified: Verified) -> None:
         self._verified = verified
@@ -255,7 +254,7 @@ class _Run:
 
 
 def read_ends(file: int) -> tuple[SegmentHeader, Footer | None]:
-    """Header and footer of a segment file; no footer while it grows. Raises BlockError if the header is unsound."""
+    """Header and footer of a segment file; no footer while it grows. Raises BlockError for an invalid header."""
     header = SegmentHeader.decode(os.pread(file, HEADER_SIZE, 0))
     if header is None:
         raise BlockError(0, "the segment's header is unreadable")
@@ -268,6 +267,6 @@ def read_ends(file: int) -> tuple[SegmentHeader, Footer | None]:
 
 def _check_order(before: BlockHeader | None, header: BlockHeader, offset: int) -> None:
     if before is not None and header.first != before.end:
-        raise BlockError(offset, f"it starts at position {header.first} where {before.end} must follow")
+        raise BlockError(offset, f"it starts at position {header.first}, expected {before.end}")
     if before is not None and header.previous != before.crc:
         raise BlockError(offset, "it does not continue the block before it")

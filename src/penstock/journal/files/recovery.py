@@ -1,9 +1,9 @@
-"""Opening a folder of segments: the judgement is ``survey``'s, here it is acted on.
+"""Recovering a folder of segments: ``survey`` finds what is wrong, and this module acts on it.
 
-A start is refused, with the folder as it was, if anything that was confirmed is missing. If not (``put_right``), a last
-segment that its writer did not finish is finished in its place, but not marked clean, and one that was never written to
-is removed. A stop that was not clean, under a durability that confirms before it syncs, may have lost events that
-someone has seen; their positions must not name other events, so numbering then resumes ``GAP`` higher.
+A start is refused, and the folder left as it was, if anything that was confirmed is missing. Otherwise ``put_right``
+finishes a last segment that its writer did not finish, without marking it clean, and removes one without blocks. An
+unclean stop, under a durability that confirms before it syncs, may have lost events that readers have seen. Their
+positions must not name other events, so numbering resumes ``GAP`` higher.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from penstock.journal.repair.survey import Finding, SegmentSurvey, Survey, surve
 
 @dataclass
 class Recovered:
-    """What was found. ``end`` is where the next append goes."""
+    """The state of a folder. ``end`` is the position of the next append."""
 
     folder: Folder
     tail: StoredTail | None = None
     segments: list[Segment] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     end: int = FIRST_POSITION
-    #: What is to be done: a file that was never written to, and a last segment that its writer did not finish.
+    #: For ``put_right``: a file that was never written to, and a last segment that its writer did not finish.
     remove: str | None = None
     unfinished: Segment | None = None
 
 
 def inspect(disk: Disk) -> Recovered:
-    """Look at the folder without changing it. Raises JournalRefused, or JournalDamaged where events are missing."""
+    """Survey the folder without changing it. Raises JournalRefused, or JournalDamaged if events are missing."""
     found = survey(disk, deep=False)
     refuse(disk.where, found)
     assert found.folder is not None
@@ -54,7 +54,7 @@ def inspect(disk: Disk) -> Recovered:
 
 
 def refuse(where: str, found: Survey) -> None:
-    """Raise what a start says of the problems that it can't go on with: first of all what is lost."""
+    """Raise the first problem with which a start can't continue; lost events come first."""
     stopping = [problem for problem in found.problems if problem.stops]
     for problem in sorted(stopping, key=lambda problem: problem.lost is None):
         if problem.lost is not None:
@@ -77,7 +77,7 @@ def _segment(found: SegmentSurvey) -> Segment:
 
 
 def put_right(disk: Disk, found: Recovered) -> None:
-    """Do what ``inspect`` found to be done."""
+    """Repair what a crash has left, as ``inspect`` found it."""
     if found.remove is not None:
         disk.unlink(found.remove)
         disk.sync()
@@ -90,10 +90,10 @@ def put_right(disk: Disk, found: Recovered) -> None:
 
 
 def check_reach(disk: Disk, segments: list[Segment], end: int, position: int, *, trimmed: bool) -> bool:
-    """Whether everything from a checkpoint's position to the log's end is there.
+    """Whether the log has every event from a checkpoint's position on.
 
-    False: the checkpoint is older than the first segment. Raises JournalDamaged if the log ends before it, or if it is
-    not known (``trimmed``) that what lies between it and the first segment was removed on purpose.
+    False: the checkpoint lies before the first segment. Raises JournalDamaged if the log ends before it, or, unless
+    ``trimmed``, if the segments between the checkpoint and the first one were not removed on purpose.
     """
     last = segments[-1] if segments else None
     name, offset, reached = (last.name, last.blocks_end, last.end) if last else ("no segment", 0, FIRST_POSITION)

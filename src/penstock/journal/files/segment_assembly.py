@@ -1,4 +1,4 @@
-"""A segment file put together from blocks that are there already, byte for byte as its writer had it."""
+"""Writing a segment file from existing blocks, byte for byte as their writer did."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.journal.format.segment import HEADER_SIZE, Footer, SparseIndex
 
 
 class SegmentSums(NamedTuple):
-    """What a footer says of a segment's blocks."""
+    """A footer's facts about a segment's blocks."""
 
     flags: int
     first: int
@@ -22,7 +22,7 @@ class SegmentSums(NamedTuple):
 
 
 class SegmentAssembly:
-    """One file, from the header on. ``size`` and ``end`` say how far it is: bytes, and the position after them."""
+    """One file, written from its header on. ``size`` and ``end`` are the bytes so far, and the position after them."""
 
     def __init__(self, file: File, header: bytes, first: int) -> None:
         """Raises OSError."""
@@ -33,7 +33,7 @@ class SegmentAssembly:
         write_all(file, [header], 0)
 
     def add(self, blocks: Sequence[tuple[int, int, bytes]]) -> None:
-        """Blocks that follow, each with its first position and the one after its last. Raises OSError."""
+        """Append blocks, each given by its first position, its end, and its bytes. Raises OSError."""
         write_all(self._file, [data for _, _, data in blocks], self.size)
         for first, end, data in blocks:
             self._index.add(first, self.size)
@@ -41,7 +41,7 @@ class SegmentAssembly:
             self.end = end
 
     def finish(self, sums: SegmentSums) -> None:
-        """Add index and footer: there is no more to come. Raises OSError."""
+        """Append index and footer. Raises OSError."""
         index = self._index.encode()
         footer = Footer(
             flags=sums.flags,

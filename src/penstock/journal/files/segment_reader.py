@@ -1,4 +1,4 @@
-"""Reading blocks out of a segment file, in order or by position, and finding the next sound one after a bad one."""
+"""Reading blocks of a segment file, in order or by position, and finding the next valid one after a bad one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from penstock.journal.format.checksum import crc32
 from penstock.journal.format.segment import FOOTER_SIZE, Footer, Segment, SparseIndex
 from penstock.journal.format.segment import HEADER_SIZE as SEGMENT_HEADER_SIZE
 
-#: How much is read at a time: enough to make the calls cheap, little enough to stay in the processor's cache.
+#: Bytes read at a time: enough to make calls cheap, few enough to stay in the CPU's cache.
 WINDOW = 1024 * 1024
-#: How many indexes of finished segments are kept, and how many bytes of blocks that single messages were taken from.
+#: How many indexes of finished segments are cached, and how many bytes of blocks.
 KEPT_INDEXES = 64
 KEPT_BYTES = 16 * 1024 * 1024
-#: The longest stretch of blocks that the event loop reads itself, where the system has it in memory.
+#: The most bytes that the event loop reads itself, if they are in the page cache.
 MOST_AT_ONCE = 256 * 1024
 
 
@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 
 def while_open(open_file: Callable[[], File], steps: Callable[[File], Iterator[T]]) -> Iterator[T]:
-    """What is read of a file, which is closed when that ends, however early somebody stops taking from it.
+    """Read from a file, and close it at the end, even if the consumer stops early.
 
-    This module is not compiled: a compiled generator that is dropped does not get to its ``finally``.
+    This module is not compiled: a compiled generator that is dropped does not run its ``finally``.
     """
     file = open_file()
     try:
@@ -51,18 +51,18 @@ def while_open(open_file: Callable[[], File], steps: Callable[[File], Iterator[T
 
 
 class Readable(Protocol):
-    """What blocks are read from."""
+    """A source of blocks."""
 
     def read(self, size: int, offset: int) -> bytes:
-        """See File."""
+        """As ``File.read``."""
 
 
 def read_blocks(
     file: Readable, start: int, stop: int, position: int | None = None, chain: int | None = None, *, verify: bool = True
 ) -> Iterator[Block]:
-    """The blocks between two offsets. Raises BlockError at the first that is unsound or out of place.
+    """The blocks between two offsets. Raises BlockError at the first that is invalid or out of order.
 
-    ``position`` and ``chain`` are what the first block must continue; None where that is not known.
+    ``position`` and ``chain`` are the position and the checksum that the first block must continue, if known.
     """
     for header, view, offset in walk(file, start, stop, position, chain, verify=verify):
         yield Block(header, view, offset)
@@ -71,7 +71,7 @@ def read_blocks(
 def walk(
     file: Readable, start: int, stop: int, position: int | None = None, chain: int | None = None, *, verify: bool = True
 ) -> Iterator[tuple[BlockHeader, memoryview, int]]:
-    """As ``read_blocks``, but without looking into the blocks: header, bytes and offset of each."""
+    """As ``read_blocks``, but without decoding the blocks: header, bytes and offset of each."""
     data, base, at = b"", start, start
     while at < stop:
         if len(data) - (at - base) < HEADER_SIZE:
@@ -80,7 +80,7 @@ def walk(
         if header.length > len(data) - (at - base):
             data, base = file.read(min(max(WINDOW, header.length), stop - at), at), at
         if position is not None and header.first != position:
-            raise BlockError(at, f"it starts at position {header.first} where {position} must follow")
+            raise BlockError(at, f"it starts at position {header.first}, expected {position}")
         if chain is not None and header.previous != chain:
             raise BlockError(at, "it does not continue the block before it")
         yield header, check_body(header, data, at - base, at, verify=verify), at
@@ -108,9 +108,9 @@ class Unsound(BlockError):
 def scan(
     file: File, start: int, stop: int, first: int, end: int, *, verify: bool = True
 ) -> Iterator[tuple[Block | None, BadBlocks | None]]:
-    """The blocks between two offsets, which have the positions from ``first`` to ``end``; and what is bad among them.
+    """The blocks between two offsets, with the positions from ``first`` to ``end``, and the damage among them.
 
-    After a bad one it goes on with the next that is sound, so one flipped bit costs the block that it is in.
+    After a bad block it continues with the next valid one, so one flipped bit costs only its block.
     """
     at, position = start, first
     while at < stop:
@@ -128,9 +128,9 @@ def scan(
 
 
 def next_sound(file: File, start: int, position: int, flags: int = 0, stop: int | None = None) -> Block | None:
-    """The first sound block at or after an offset that lies beyond a position and has all of these flags.
+    """The first valid block at or after an offset that begins at or after a position and has all of these flags.
 
-    With ``stop`` it must end at that offset at the latest.
+    With ``stop`` it must end before or at that offset.
     """
     size, base = file.size() if stop is None else min(stop, file.size()), start
     while base < size:
@@ -158,20 +158,20 @@ def _sound_at(file: File, offset: int) -> Block | None:
 
 
 def only_zeros(file: File, start: int) -> bool:
-    """Whether nothing was written from an offset on."""
+    """Whether the file has only zeros from an offset on."""
     windows = (file.read(WINDOW, at) for at in range(start, file.size(), WINDOW))
     return all(data == bytes(len(data)) for data in windows)
 
 
-#: A stretch of blocks between two entries of an index, by file and offsets; and what was read there.
+#: The blocks between two entries of an index, by file and offsets; and what was read there.
 _Key = tuple[str, int, int]
 _Stretch = tuple[list[Block], list[BadBlocks]]
 
 
 class Locator:
-    """Finds the block that has a position, by way of the sparse indexes. Keeps the latest few of both.
+    """Finds the block with a position through sparse indexes, and caches the latest of both.
 
-    Files are read outside of the lock: the event loop asks for what is here, and must not wait for a disk.
+    Files are read outside of the lock, because the event loop takes it and must not wait for a disk.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -182,11 +182,11 @@ class Locator:
         self._kept = 0
         #: The file that was read last, and its name.
         self._file: tuple[str, File] | None = None
-        #: Whether a block was asked for since ``forget_unused`` was called.
-        self._asked = False
+        #: Whether a block was used since the last ``forget_unused``.
+        self._used = False
 
     def find(self, segment: Segment, position: int) -> Block | None:
-        """The block of this segment that has the position. Raises Unsound where it is damaged."""
+        """The block of this segment with the position. Raises Unsound if it is damaged."""
         index = self._index(segment)
         key = (segment.name, *index.stretch(index.find(position), segment.blocks_end))
         found = self._cached(key)
@@ -202,7 +202,7 @@ class Locator:
         return None
 
     def resident(self, segment: Segment, position: int) -> Block | None:
-        """The same block, if it is here."""
+        """The same block, if it is cached."""
         index = segment.index or self._indexes.get(segment.name)
         if index is None:
             return None
@@ -210,7 +210,7 @@ class Locator:
         return None if found is None else _block_of(found, position)
 
     def at_once(self, segment: Segment, position: int) -> Block | None:
-        """The same block, if it is here, or the system has it in memory and it is not much to read."""
+        """The same block, if it is cached, or small and in the page cache."""
         index = segment.index or self._indexes.get(segment.name)
         if index is None:
             return None
@@ -232,19 +232,19 @@ class Locator:
             return self._file[1].read_now(stop - start, start)
 
     def close(self) -> None:
-        """Let go of the file that was read last."""
+        """Close the file that was read last."""
         with self._lock:
             file, self._file = self._file, None
         if file is not None:
             file[1].close()
 
     def offset(self, segment: Segment, position: int) -> int:
-        """An offset at which a block starts, at or a little before the one that has the position."""
+        """The offset of a block at or shortly before the one with the position."""
         index = self._index(segment)
         return index.stretch(index.find(position), segment.blocks_end)[0]
 
     def forget(self, segment: Segment) -> None:
-        """The segment is gone."""
+        """Drop everything cached of a removed segment."""
         with self._lock:
             self._indexes.pop(segment.name, None)
             for key in [key for key in self._stretches if key[0] == segment.name]:
@@ -252,7 +252,7 @@ class Locator:
         self.close()
 
     def forget_damage(self) -> None:
-        """Look at damaged places anew when they are asked for: the file may have been put back."""
+        """Read damaged places again when they are needed: the file may have been replaced."""
         with self._lock:
             damaged = {key for key, (_, bad) in self._stretches.items() if bad}
             for key in damaged:
@@ -261,20 +261,20 @@ class Locator:
                 self._indexes.pop(name, None)
 
     def forget_unused(self) -> bool:
-        """See Log."""
+        """As ``Log.forget_unused``."""
         with self._lock:
-            unused = bool(self._stretches) and not self._asked
+            unused = bool(self._stretches) and not self._used
             if unused:
                 self._stretches.clear()
                 self._kept = 0
-            self._asked = False
+            self._used = False
         if unused:
             self.close()
         return unused
 
     def _cached(self, key: _Key) -> _Stretch | None:
         with self._lock:
-            self._asked = True
+            self._used = True
             found = self._stretches.get(key)
             if found is not None:
                 self._stretches.move_to_end(key)
@@ -327,7 +327,7 @@ class Locator:
 
 
 class _Bytes(Readable):
-    """A part of a file that was read already."""
+    """A part of a file that is in memory."""
 
     def __init__(self, data: bytes, start: int) -> None:
         self._data = data
@@ -339,7 +339,7 @@ class _Bytes(Readable):
 
 
 def _blocks_of(data: bytes, start: int) -> _Stretch | None:
-    """The blocks in a stretch; None where one is unsound: whoever reads the file finds out what is wrong."""
+    """The blocks in these bytes; None if one is invalid: reading the file will report it."""
     try:
         return list(read_blocks(_Bytes(data, start), start, start + len(data))), []
     except BlockError:
@@ -353,7 +353,7 @@ def _block_of(stretch: _Stretch, position: int) -> Block | None:
 
 
 def read_footer(file: File, first: int) -> Footer | None:
-    """The footer of the segment that starts at a position, if the file ends in one that fits it."""
+    """The footer of the segment that begins at a position, if the file ends with a matching one."""
     size = file.size()
     footer = Footer.decode(file.read(FOOTER_SIZE, size - FOOTER_SIZE)) if size > FOOTER_SIZE else None
     if footer is None or footer.first != first or footer.file_size != size:
@@ -362,7 +362,7 @@ def read_footer(file: File, first: int) -> Footer | None:
 
 
 def read_index(file: File, segment: Segment) -> SparseIndex:
-    """The index in a finished segment, or a new one made from its blocks if the one in the file is damaged."""
+    """The index of a finished segment, rebuilt from its blocks if the one in the file is damaged."""
     footer = read_footer(file, segment.first)
     if footer is not None:
         raw = file.read(16 * footer.entries, footer.blocks_end)
@@ -373,6 +373,6 @@ def read_index(file: File, segment: Segment) -> SparseIndex:
     for block, bad in scan(file, start, stop, segment.first, segment.end, verify=False):
         if block is not None:
             index.add(block.first, block.offset)
-        elif bad is not None:  # it has an entry too: whoever looks for what is lost is told so
+        elif bad is not None:  # it has an entry too, so that a look-up of a lost position reports it
             index.add(bad.first, bad.offset)
     return index

@@ -1,10 +1,10 @@
 """Writing the newest segment: the one file that grows.
 
-Space is allocated before it is written to, with room for the index and the footer: so a full disk is met before a block
-is begun, and a segment can always be finished.
+Space is allocated before it is written, including room for the index and the footer. So a full disk is noticed before a
+block is begun, and a segment can always be finished.
 
-Where each commit is synced, small ones write zeros ahead. Space that was only allocated has to be noted as written, and
-the file system syncs that note as well, which takes longer than a small commit does by itself.
+If each commit is synced, small ones also write zeros ahead: writing to merely allocated space changes metadata, and
+syncing that takes longer than a small commit itself.
 """
 
 from __future__ import annotations
@@ -20,19 +20,16 @@ from penstock.journal.format.block import Batch
 from penstock.journal.format.encoding import encode
 from penstock.journal.format.segment import FOOTER_SIZE, HEADER_SIZE, Segment, SegmentHeader
 
-#: Blocks up to this are small; and so many bytes of zeros are written ahead of them, with one block of very many.
+#: Blocks up to SMALL bytes are small. One of many of these writes AHEAD bytes of zeros after itself.
 SMALL: Final = 16 * 1024
 AHEAD: Final = 256 * 1024
 
 
 class SegmentWriter:
-    """Appends blocks to a new segment. Any OSError leaves it unusable: the caller must not go on after one.
-
-    LogFull does not: the same append may be tried again.
-    """
+    """Appends blocks to a new segment. Unusable after any OSError; after LogFull the same append may be retried."""
 
     def __init__(self, disk: Disk, header: SegmentHeader, space: DiskSpace) -> None:
-        """The file and its name are on disk before the first block is written."""
+        """Create the file. It and its name are on disk on return."""
         self.segment = Segment(header)
         self._space = space
         self._reserved = HEADER_SIZE
@@ -47,26 +44,26 @@ class SegmentWriter:
             with contextlib.suppress(OSError):
                 disk.unlink(self.segment.name)
             raise
-        #: Up to where zeros were written.
+        #: The end of the zeros written ahead.
         self._zeros_end = 0
         self._writes_zeros = header.durability is Durability.COMMIT and disk.syncs
         #: Whether every block written so far is on disk.
         self.synced = True
 
     def append(self, batch: Batch, epoch: int) -> None:
-        """Write one block. It is not synced yet."""
+        """Write one block, without syncing it."""
         segment = self.segment
         block = encode(batch, epoch, segment.chain, synced=self.synced)
         offset, length, parts = segment.blocks_end, block.length, block.parts
         self._reserve_up_to(offset + length)
         if not (self._writes_zeros and length <= SMALL and self._write_with_zeros(parts, offset, offset + length)):
-            # Whatever a write that found no room has left, the next try writes the same over it.
+            # A retry after a full disk overwrites what the failed write has left.
             self._space.spend(lambda: write_all(self._file, parts, offset), length)
         self.synced = False
         segment.note(block.first, block.end, length, block.base, block.crc)
 
     def _write_with_zeros(self, parts: list[bytes], offset: int, end: int) -> bool:
-        """Write a small block, and zeros behind it. False: there are enough, or no room for them."""
+        """Write a small block and zeros after it. False: there are enough zeros, or no room for them."""
         if end <= self._zeros_end:
             return False
         zeros_end = min(end + AHEAD, self._reserved)
@@ -75,19 +72,19 @@ class SegmentWriter:
         except OSError as error:
             if not is_full(error):
                 raise
-            self._writes_zeros = False  # a file system that has not kept what it had reserved
+            self._writes_zeros = False  # the file system did not keep the allocated space
             return False
         self._zeros_end = zeros_end
         return True
 
     def sync(self) -> None:
-        """Put the blocks on disk."""
+        """Sync the blocks."""
         if not self.synced:
             self._file.sync()
             self.synced = True
 
     def finish(self) -> None:
-        """Add index and footer, cut what was reserved, and close the file."""
+        """Append index and footer, cut the allocated rest, and close the file."""
         self.sync()  # before the footer: a segment that has one has all its blocks
         finish(self._file, self.segment, clean=True, space=self._space)
         self._file.close()
@@ -97,7 +94,7 @@ class SegmentWriter:
         self._file.close()
 
     def _reserve_up_to(self, end: int) -> None:
-        """See that blocks up to an offset have room, and index and footer behind them; and some more if there is."""
+        """Allocate space for blocks up to an offset, index and footer, and some more if there is room."""
         assert self.segment.index is not None
         needed = end + 16 * (len(self.segment.index.offsets) + 1) + FOOTER_SIZE
         if needed <= self._reserved:
@@ -115,7 +112,7 @@ class SegmentWriter:
 
 
 def finish(file: File, segment: Segment, *, clean: bool, space: DiskSpace | None = None) -> None:
-    """Put index and footer behind the blocks, and sync it all. With ``space`` it may be tried again after LogFull."""
+    """Append index and footer and sync the file. With ``space`` it may be retried after LogFull."""
     index, footer = segment.footer(clean=clean)
 
     def write() -> int:

@@ -1,7 +1,7 @@
 """The ``tail`` file: how far the journal goes, for other processes, and for the next start to compare with.
 
-It is written over in place after each commit, in one call and without a sync, so what it says was true at some moment;
-after a power failure that may be an older one.
+It is overwritten in place after each commit, in one call and without a sync. After a power failure it may be an older
+version of itself.
 
      0       4     6     8             16            24            32            40            48
     +-------+-----+-----+-------------+-------------+-------------+-------------+-------------+
@@ -10,9 +10,9 @@ after a power failure that may be an older one.
     | epoch | reserved  | CRC of 0..60|
     +-------+-----------+-------------+ 64
 
-A second record may follow. It is a copy that was synced when segments were about to be removed and a full disk had no
-room for writing down elsewhere where the journal begins: only its ``start`` counts. Commits don't write it over, so a
-power failure that tears the first record leaves this one.
+A second record may follow: a synced copy, made when segments were about to be removed and a full disk had no room for a
+new ``penstock.json``. Only its ``start`` counts. Commits do not overwrite it, so it survives a power failure that tears
+the first record.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _LAYOUT: Final = Struct("<4sHHQQQQQI8xI")
 _SIGNED: Final = Struct(_LAYOUT.format[:-1])  # the CRC is the last field
 _CRC: Final = Struct("<I")
 SIZE: Final = _LAYOUT.size
-#: A reader that meets a half-written record looks again; a write takes a microsecond, so many times means damage.
+#: How often a reader retries a half-written record. A write takes a microsecond, so more would mean damage.
 _TRIES: Final = 1000
 
 
 class StoredTail(NamedTuple):
-    """See ``contract.Tail``. ``generation`` grows with every write."""
+    """A record, as ``contract.Tail``. ``generation`` grows with every write."""
 
     durability: Durability
     identity: int
@@ -56,7 +56,7 @@ class StoredTail(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> StoredTail | None:
-        """The record, or None where there isn't a sound one. Raises JournalRefused for another format."""
+        """The record, or None if it is invalid. Raises JournalRefused for another format."""
         if len(raw) != SIZE or raw[:4] != MAGIC or crc32(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
             return None
         _, version, durability, *rest, _ = _LAYOUT.unpack(raw)
@@ -73,7 +73,7 @@ def _encode(
 
 
 def read_tail(disk: ReadableDisk) -> tuple[StoredTail | None, StoredTail | None]:
-    """What the last broker left: the record and the kept one; each None if there is none, or none that can be read."""
+    """The record and the copy that the last broker left; None for a missing or unreadable one."""
     if NAME not in disk.names():
         return None, None
     file = disk.open(NAME)
@@ -85,7 +85,7 @@ def read_tail(disk: ReadableDisk) -> tuple[StoredTail | None, StoredTail | None]
 
 
 class TailWriter:
-    """Writes the record over, always into the same file: readers keep theirs mapped."""
+    """Overwrites the record, always in the same file, which readers keep mapped."""
 
     def __init__(self, disk: Disk, durability: Durability, identity: int) -> None:
         old, _ = read_tail(disk)
@@ -95,17 +95,17 @@ class TailWriter:
         self._file: File = disk.open(NAME) if NAME in disk.names() else disk.create(NAME)
 
     def publish(self, committed: int, floor: int, start: int, epoch: int) -> None:
-        """Show this to the readers."""
+        """Write the record that readers see."""
         self.generation += 1
         raw = _encode(self._durability, self._identity, committed, floor, self.generation, start, epoch)
         write_all(self._file, [raw], 0)
 
     def sync(self) -> None:
-        """Have what was published last on disk."""
+        """Sync the record."""
         self._file.sync()
 
     def keep(self) -> None:
-        """The same, and in the second record too, if there is room for it. One of the two is sound at any time."""
+        """Sync the record, then a copy of it if there is room. One of the two is valid at any time."""
         self._file.sync()
         try:
             write_all(self._file, [self._file.read(SIZE, 0)], SIZE)
@@ -115,7 +115,7 @@ class TailWriter:
                 raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
@@ -140,8 +140,8 @@ class TailReader:
             if tail is not None:
                 return tail
             sleep(0 if attempt < 10 else 0.001)
-        raise JournalRefused(f"{self._where}/{NAME} can not be read: start the broker on this folder to make it anew")
+        raise JournalRefused(f"{self._where}/{NAME} can not be read: start the broker on this folder to replace it")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Unmap the file."""
         self._map.close()

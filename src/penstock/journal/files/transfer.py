@@ -1,4 +1,4 @@
-"""A folder as an end of a copy: see ``transfer``. What is being copied into one is beside it, as ``NAME.partial``."""
+"""A folder as the source or target of a copy. An unfinished target is beside the folder, as ``NAME.partial``."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from penstock.journal.transfer import (
 )
 
 PARTIAL = ".partial"
-#: Bytes that are written at a time.
+#: Bytes written at a time.
 _PIECE = 4 * 2**20
 
 
 class FolderSource(TransferSource):
-    """A folder that is copied: see ``transfer.TransferSource``. Nothing in it is changed."""
+    """A folder to copy from. Nothing in it is changed."""
 
     def __init__(self, disk: RealDisk) -> None:
-        """The folder's lock is ours. Raises JournalRefused, or JournalDamaged."""
+        """The caller holds the folder's lock. Raises JournalRefused or JournalDamaged."""
         self._disk = disk
         found = inspect(disk)
         kept = load_kept(disk, found.folder.identity)
         if kept:
             raise JournalRefused(
-                f"{disk.where} has damaged messages in {kept[0].name}: put that file right, or give them up with"
+                f"{disk.where} has damaged messages in {kept[0].name}: repair that file, or give them up with"
                 f" penstock journal repair {disk.where}"
             )
         folder, segments = found.folder, found.segments
@@ -91,12 +91,12 @@ class FolderSource(TransferSource):
 
     @override
     def confirm(self) -> None:
-        """The lock has kept others away."""
+        """Do nothing: the lock prevents changes."""
 
 
 @contextmanager
 def folder_source(folder: str) -> Iterator[FolderSource]:
-    """The folder, and its lock. Raises JournalRefused where a broker has it, or there is no journal."""
+    """Open a folder and lock it. Raises JournalRefused if a broker uses it, or if it is not a journal."""
     if not os.path.isfile(os.path.join(folder, FOLDER)):
         raise JournalRefused(f"{folder} is not a journal: it has no {FOLDER}")
     disk = RealDisk(folder)
@@ -105,10 +105,10 @@ def folder_source(folder: str) -> Iterator[FolderSource]:
 
 
 class FolderTarget(TransferTarget):
-    """A folder that is being made: see ``transfer.TransferTarget``."""
+    """A folder to create."""
 
     def __init__(self, folder: str) -> None:
-        """Raises JournalRefused if there is something in it."""
+        """Raises JournalRefused if it is not empty."""
         if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
             raise JournalRefused(f"{folder} is not empty: a journal is copied into a new folder")
         self._folder = folder
@@ -122,7 +122,7 @@ class FolderTarget(TransferTarget):
         names = [name for name in self._disk.names() if name != LOCK]
         known = load_folder(self._disk)
         if (known is None and names) or (known is not None and known.identity != facts.identity):
-            raise JournalRefused(f"{self._partial} is left of something else: move it away")
+            raise JournalRefused(f"{self._partial} belongs to something else: move it away")
         wanted = {extent.name for extent in extents}
         for name in names:
             if is_checkpoint(name) or (is_segment(name) and name not in wanted):
@@ -134,7 +134,7 @@ class FolderTarget(TransferTarget):
 
     @override
     def reached(self, extent: TransferExtent) -> int:
-        """A segment is there as a whole, or not at all."""
+        """Segments are complete or missing."""
         with suppress(FileNotFoundError), closing(self._disk.open(extent.name)) as file:
             footer, sums = read_footer(file, extent.sums.first), extent.sums
             if footer is not None and file.read(HEADER_SIZE, 0) == extent.header:
@@ -175,7 +175,7 @@ class FolderTarget(TransferTarget):
         self._disk.sync()
         found = survey(self._disk, progress)
         if found.problems:
-            raise JournalRefused(f"the copy in {self._partial} is not sound: {found.problems[0].text}")
+            raise JournalRefused(f"the copy in {self._partial} is damaged: {found.problems[0].text}")
         with suppress(FileNotFoundError):
             os.rmdir(self._folder)
         os.rename(self._partial, self._folder)
@@ -184,14 +184,14 @@ class FolderTarget(TransferTarget):
 
 @contextmanager
 def folder_target(folder: str) -> Iterator[FolderTarget]:
-    """The folder, and the lock of what is being made. Raises JournalRefused."""
+    """Create a folder, locked while it is incomplete. Raises JournalRefused."""
     target = FolderTarget(folder)
     with closing(take_lock(RealDisk(folder.rstrip("/") + PARTIAL))):
         yield target
 
 
 def in_pieces(blocks: Iterable[TransferBlock], size: int) -> Iterator[list[TransferBlock]]:
-    """Blocks in lists of about so many bytes."""
+    """Group blocks into lists of about ``size`` bytes."""
     some: list[TransferBlock] = []
     have = 0
     for block in blocks:

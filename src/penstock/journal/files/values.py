@@ -1,4 +1,4 @@
-"""Small values beside the log, each a file of its own that is replaced as a whole: see ``contract.ValueStore``."""
+"""Small named values beside the log, each in a file that is replaced atomically."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing_extensions import override
 from penstock.journal.contract import ValueStore
 from penstock.journal.files.disk import Disk, write_all
 
-#: What the new value is called until it is on disk.
+#: Suffix of a new value until it is on disk.
 NEW = ".new"
 DAMAGED = ".damaged"
 
@@ -33,7 +33,7 @@ class FileValues(ValueStore):
 
     @override
     def put(self, name: str, value: bytes) -> None:
-        """The folder is synced as well, or a power failure may bring back the file as it was."""
+        """Sync the folder too, or a power failure may bring back the old file."""
         with self._lock:
             self._remove(name + NEW)
             file = self._disk.create(name + NEW)
