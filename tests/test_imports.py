@@ -82,7 +82,7 @@ INNER: dict[str, dict[str, set[str]]] = {
         "network": {"*", "system", "options", "registry", "engine", "limits"},
         "protocols": {"options", "engine", "network"},
         "maintenance": {"system", "registry", "engine", "limits", "network"},
-        "companions": {"*", "network"},
+        "companions": {"*", "registry", "network"},
         "flight": {"*", "options", "registry", "network", "companions"},
         "admin": {"*", "options", "network", "companions"},
         "process": {

@@ -25,7 +25,6 @@ from penstock import compiled
 from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
 from penstock.admin.audit import Audit
-from penstock.admin.broker import BrokerClient
 from penstock.admin.definitions import Importer
 from penstock.admin.handlers.metrics import MOST_STREAMS
 from penstock.admin.metrics import MOST_SERIES
@@ -34,6 +33,7 @@ from penstock.admin.problems import ApiProblem, problem
 from penstock.admin.resources.common import Change
 from penstock.admin.routes import BY_NAME
 from penstock.admin.store import StateFile
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.client import connect
 from penstock.core.policy import QueueRules
 from penstock.endpoint.rights import Allowed
@@ -180,7 +180,7 @@ def test_an_import_that_would_be_refused_half_way_changes_nothing(
     assert api.get("audit", action="import-definitions")["items"][0]["outcome"] == "refused"
 
 
-class _Refusing(BrokerClient):
+class _Refusing(WatchedBroker):
     """A broker that refuses the third queue, as somebody else has just made it."""
 
     def __init__(self) -> None:

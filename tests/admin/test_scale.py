@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.broker import BrokerClient
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.search import LOOKED_AT, SearchTerms, searched
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.core.broker import Broker
 from penstock.journal.format.rows import MessageRow
 from penstock.server.admin.message_requests import MessageRequests
@@ -70,7 +70,7 @@ def _with_queues(count: int) -> Broker:
     return broker
 
 
-class Counting(BrokerClient):
+class Counting(WatchedBroker):
     """The private socket without a socket: answers at once, and counts."""
 
     def __init__(self, queues: QueueRequests | None = None, messages: MessageRequests | None = None) -> None:

@@ -17,7 +17,7 @@ from penstock.flight.history import History
 from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
 from penstock.journal.files.follower import JournalReader
-from penstock.server.flight.requests import leased_rows
+from penstock.server.flight.lease_requests import leased_rows
 from support.folders import Life
 from support.workload import READERS
 

@@ -16,8 +16,8 @@ from penstock.server.engine.cache import RecentMessages
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.maintenance import lease_keeper
 from penstock.server.maintenance.lease_keeper import LeaseKeeper
-from penstock.server.process.answers import ServingAnswers
 from support.inprocess import InProcess, running
+from support.privatesocket import flight_table, write
 from support.raw import ACQUIRE, PEEK, POP, PUSH, RECEIVE, consume, kokaq, publish, send, sspq
 
 Scene = Callable[[InProcess, "HandLease"], Awaitable[None]]
@@ -129,7 +129,7 @@ def test_a_lease_of_messages_waits_as_well() -> None:
         peer, _ = broker.phpmq()
         peer.data_received(publish("q", b"m"))
         await broker.settle()
-        answers = ServingAnswers(broker.runtime)
+        answers = flight_table(broker.runtime)
         asked = requests.TakeLease(
             reader="r", instance="1", queues=[queue.full_name], start=0, timeout=10 * SECOND, take=True, may=["*"],
             max_rows=10, max_bytes=0,
@@ -150,13 +150,13 @@ def test_a_lease_of_messages_waits_as_well() -> None:
 def test_who_waits_for_a_commit_that_never_comes_is_told() -> None:
     async def scene(broker: InProcess, lease: HandLease) -> None:
         broker.journal.hold()
-        answers = ServingAnswers(broker.runtime)
-        broker.queue("q")
-        answer = asyncio.ensure_future(answers.answer(requests.EndWriter(writer="w", owner="")))
+        answers = flight_table(broker.runtime)
+        broker.queue("a")
+        answer = asyncio.ensure_future(answers.answer(write([b"x"])))
         await asyncio.sleep(0.01)
         broker.runtime.give_up(Fenced("another broker has it"))
         told = await asyncio.wait_for(answer, 5)
-        assert getattr(told, "code", "") == "away"
+        assert getattr(told, "code", "") == "standby"
 
     play(scene)
 

@@ -14,10 +14,9 @@ import pytest
 from penstock.core.broker import Broker
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
-from penstock.flight.calls import Problem
+from penstock.endpoint.framing import Refusal
 from penstock.flight.flight_requests import Write
 from penstock.server.engine.engine import Engine
-from penstock.server.flight.requests import RequestHandler
 from penstock.server.limits.state_memory import StateMemory
 from penstock.server.network import memory as accounts
 from penstock.server.network.access import Peer
@@ -26,6 +25,7 @@ from penstock.server.network.memory import SMALL, Memory
 from penstock.server.network.session import Session
 from penstock.server.options.broker_options import AccessRule
 from support.inprocess import InProcess, Wire, running
+from support.privatesocket import flight_table
 from support.raw import ACQUIRE, FAIL_NOT_ALLOWED, NOP, PEEK, POP, PUSH, acknowledge, consume, kokaq, publish
 
 MEBIBYTE = 2**20
@@ -518,7 +518,7 @@ class TestQueues:
     def test_flight_counts_addresses_and_not_their_ports(self) -> None:
         async def scene() -> None:
             async with running(queues_per_address=2) as broker:
-                requests, answers = RequestHandler(broker.runtime), []
+                requests, answers = flight_table(broker.runtime), []
                 session, _ = broker.phpmq()
                 session.data_received(consume("q", 1))
                 mine = session.origin
@@ -528,7 +528,7 @@ class TestQueues:
                         queue=bytes(4), create_queues=True, peer=f"{peer}:{4000 + port}",
                     )  # fmt: skip
                     answers.append(await requests.answer(write))
-                refused = [answer.text for answer in answers if isinstance(answer, Problem)]
+                refused = [answer.text for answer in answers if isinstance(answer, Refusal)]
                 assert [text.rpartition(": ")[2] for text in refused] == [
                     f"the address {mine} has made 2 queues already",
                     f"the address {mine} has made 2 queues already",

@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.endpoint.readers_and_writers import ReaderRow
+from penstock.endpoint.framing import FRAME_BYTES, Refusal
+from penstock.endpoint.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight import flight_requests as requests
-from penstock.flight.calls import Problem, Written
+from penstock.flight.calls import Written
 from penstock.server.companions.private_socket import MOST_CONNECTIONS, PrivateSocket
-from penstock.server.process.answers import ServingAnswers
 from penstock.server.process.local_folder import LocalFolder
 from support.brokers import BrokerProcess, wait_for
 from support.inprocess import InProcess, running
-from support.privatesocket import Helper, lease, write
+from support.privatesocket import Helper, flight_table, lease, write
 from support.raw import ACQUIRE, CREATE, DELETE, FAIL_NOT_ALLOWED, FAIL_OK, POP, PUSH, SUCCESS_OK, Kokaq
 
 TABLES = """
@@ -126,7 +126,7 @@ class TestTheSocket:
         for frame in (b"", b"\xc1", b"\x80", msgspec.msgpack.encode({"type": "lease"}), b"\x81\xa4type\xa3who"):
             other = Helper(broker.private_socket)
             other.send_raw(frame)
-            problem = other.problem()
+            problem = other.refusal()
             assert (problem.code, "this is not a request" in problem.text) == ("bad-request", True)
             with pytest.raises(EOFError):
                 other.read(1)
@@ -135,8 +135,8 @@ class TestTheSocket:
 
     def test_a_frame_that_is_too_long_is_not_waited_for(self, broker: BrokerProcess) -> None:
         other = Helper(broker.private_socket)
-        other.socket.sendall(struct.pack("<I", requests.FRAME_BYTES + 1))
-        assert "a frame has" in other.problem().text
+        other.socket.sendall(struct.pack("<I", FRAME_BYTES + 1))
+        assert "a frame has" in other.refusal().text
         other.close()
 
     def test_who_hangs_up_in_the_middle_is_gone(self, broker: BrokerProcess, helper: Helper) -> None:
@@ -148,10 +148,10 @@ class TestTheSocket:
     def test_connections_are_limited(self, broker: BrokerProcess) -> None:
         helpers = [Helper(broker.private_socket) for _ in range(MOST_CONNECTIONS)]
         for each in helpers:
-            assert each.ask(requests.Readers(), list[ReaderRow]) == []
+            assert each.ask(Readers(), list[ReaderRow]) == []
         more = Helper(broker.private_socket)
         with pytest.raises((EOFError, ConnectionError)):
-            more.ask(requests.Readers(), list[ReaderRow])
+            more.ask(Readers(), list[ReaderRow])
         for each in (*helpers, more):
             each.close()
 
@@ -257,7 +257,7 @@ class TestLeases:
         helper.write([b"x"])
         first = helper.lease(instance="one")
         assert helper.lease(first.first, instance="two") == first
-        problem = helper.problem(lease(first.stop, instance="one"))
+        problem = helper.refusal(lease(first.stop, instance="one"))
         assert problem.code == "taken-over"
         assert "another query leases as 'lake'" in problem.text
         assert helper.lease(first.stop, instance="two").rows == 0
@@ -268,7 +268,7 @@ class TestLeases:
         broker.stop()
         broker.start()
         again = Helper(broker.private_socket)
-        assert again.problem(lease(instance="one")).code == "taken-over"
+        assert again.refusal(lease(instance="one")).code == "taken-over"
         assert again.lease(instance="two").rows == 0
         again.close()
 
@@ -296,7 +296,7 @@ class TestLeases:
 
     def test_what_can_not_be(self, helper: Helper) -> None:
         for wrong, why in WRONG_LEASES:
-            problem = helper.problem(lease(**wrong))
+            problem = helper.refusal(lease(**wrong))
             assert problem.code == "bad-request"
             assert why in problem.text
         assert helper.lease().rows == 0
@@ -311,8 +311,8 @@ class TestWriters:
         assert again.write([b"1", b"2"]) == Written(chunk=0, rows=2, duplicate=True)
         assert again.write([b"3"], 1) == Written(chunk=1, rows=1)
         assert again.lease().rows == 3
-        assert again.ask(requests.EndWriter(writer="job"), bool)
-        assert not again.ask(requests.EndWriter(writer="job"), bool)
+        assert again.ask(DropWriter(name="job", over="flight"), bool)
+        assert not again.ask(DropWriter(name="job", over="flight"), bool)
         again.close()
 
     def test_all_columns(self, broker: BrokerProcess, helper: Helper) -> None:
@@ -336,16 +336,16 @@ class TestWriters:
 
     def test_all_or_nothing(self, helper: Helper) -> None:
         which = numbers("I", 0, 1, 1, 1, 1)
-        problem = helper.problem(write([b"x"] * 5, queues=["default/a", "default/small"], queue=which))
+        problem = helper.refusal(write([b"x"] * 5, queues=["default/a", "default/small"], queue=which))
         assert (problem.code, problem.text) == ("refused", "default/small: the queue is full")
         assert helper.lease().rows == 0
 
     def test_queues_are_made_if_asked_for(self, broker: BrokerProcess, helper: Helper) -> None:
-        problem = helper.problem(write([b"x"], queues=["new/one"]))
+        problem = helper.refusal(write([b"x"], queues=["new/one"]))
         assert (problem.code, "there is no queue new/one" in problem.text) == ("no-queue", True)
         assert helper.write([b"x"], queues=["new/one"], create_queues=True).rows == 1
         assert broker.dial("kokaq", kind=Kokaq).ask(CREATE, "new/one").outcome != SUCCESS_OK
-        long = helper.problem(write([b"x"], 1, queues=["new/" + "x" * 256], create_queues=True))
+        long = helper.refusal(write([b"x"], 1, queues=["new/" + "x" * 256], create_queues=True))
         assert (long.code, "longer than 255 bytes" in long.text) == ("refused", True)
 
     def test_a_duplicate_is_one_even_if_its_queue_is_gone(self, broker: BrokerProcess, helper: Helper) -> None:
@@ -357,7 +357,7 @@ class TestWriters:
 
     def test_what_can_not_be(self, helper: Helper) -> None:
         for wrong, why in WRONG_CHUNKS:
-            problem = helper.problem(msgspec.structs.replace(write([b"x", b"y"]), **wrong))
+            problem = helper.refusal(msgspec.structs.replace(write([b"x", b"y"]), **wrong))
             assert problem.code == "bad-request"
             assert why in problem.text
         assert not helper.write([b"x", b"y"]).duplicate
@@ -386,12 +386,12 @@ class TestReaders:
         broker.stop()
         broker.start()
         again = Helper(broker.private_socket)
-        lake, eater = again.ask(requests.Readers(), list[ReaderRow])
+        lake, eater = again.ask(Readers(), list[ReaderRow])
         assert (lake.reader, lake.position, lake.lag_rows, lake.pin, lake.leased) == ("lake", 7, 3, True, 0)
         assert (eater.reader, eater.view, eater.where, eater.leased) == ("eater", "leased", "default/a", 2)
-        assert again.ask(requests.ForgetReader(reader="eater"), bool)
-        assert not again.ask(requests.ForgetReader(reader="eater"), bool)
-        assert [each.reader for each in again.ask(requests.Readers(), list[ReaderRow])] == ["lake"]
+        assert again.ask(DropReader(name="eater", over="flight"), bool)
+        assert not again.ask(DropReader(name="eater", over="flight"), bool)
+        assert [each.reader for each in again.ask(Readers(), list[ReaderRow])] == ["lake"]
         assert again.lease(reader="other").rows == 2
         again.close()
 
@@ -422,7 +422,7 @@ class TestCommits:
 
     async def meet(self, broker: InProcess) -> tuple[PrivateSocket, Asker]:
         broker.queue("a")
-        door = PrivateSocket(broker.runtime.log, ServingAnswers(broker.runtime))
+        door = PrivateSocket(broker.runtime.log, flight_table(broker.runtime))
         await door.open()
         return door, Asker(*await asyncio.open_unix_connection(door.path))
 
@@ -447,10 +447,10 @@ class TestCommits:
             async with running() as broker:
                 broker.queue("a")
                 notes = LocalFolder(str(tmp_path / "own"))
-                door = PrivateSocket(broker.runtime.log, ServingAnswers(broker.runtime), notes)
+                door = PrivateSocket(broker.runtime.log, flight_table(broker.runtime), notes)
                 await door.open()
                 asker = Asker(*await asyncio.open_unix_connection(door.path))
-                assert "code" not in str(await asker.ask(requests.EndWriter(writer="job")))
+                assert "code" not in str(await asker.ask(DropWriter(name="job", over="flight")))
                 asker.writer.close()
                 await door.close(1)
                 notes.close()
@@ -464,7 +464,7 @@ class TestCommits:
             async with running() as broker:
                 door, asker = await self.meet(broker)
                 await broker.settle()
-                for request in (write([b"x"]), write([b"x"]), lease(), requests.EndWriter(writer="job")):
+                for request in (write([b"x"]), write([b"x"]), lease(), DropWriter(name="job", over="flight")):
                     broker.journal.hold()
                     asked = asyncio.create_task(asker.ask(request))
                     await broker.settle()
@@ -524,7 +524,7 @@ class TestCommits:
                 door, asker = await self.meet(broker)
                 broker.runtime.broker.drain(broker.runtime.now())
                 for request in (write([b"x"]), lease()):
-                    problem = msgspec.convert(await asker.ask(request), Problem)
+                    problem = msgspec.convert(await asker.ask(request), Refusal)
                     assert problem.code == "away"
                 asker.writer.close()
                 await door.close(1)
@@ -535,8 +535,8 @@ class TestCommits:
         async def live() -> None:
             async with running() as broker:
                 door, asker = await self.meet(broker)
-                monkeypatch.setattr(broker.runtime.readers, "listed", lambda _: 1 // 0)
-                assert (await asker.ask(requests.Readers()))["code"] == "internal"
+                monkeypatch.setattr(broker.runtime.readers, "listed", lambda: 1 // 0)
+                assert (await asker.ask(Readers()))["code"] == "internal"
                 assert (await asker.ask(write([b"x"])))["rows"] == 1
                 assert broker.events("private socket: a request failed")
                 assert broker.failures == []

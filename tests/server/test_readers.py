@@ -13,6 +13,7 @@ import pytest
 
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
+from penstock.core.queue import Connection
 from penstock.flight import flight_requests as requests
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.values import FileValues
@@ -20,7 +21,7 @@ from penstock.server.logs import Logger
 from penstock.server.maintenance.upkeep import Retention
 from penstock.server.registry import readers
 from penstock.server.registry.names import NotYours
-from penstock.server.registry.readers import Pin, ReaderTable, TooMany
+from penstock.server.registry.readers import Pin, ReaderTable, TooManyReaders
 from support.folders import Life
 from support.privatesocket import lease
 
@@ -33,7 +34,7 @@ def report(reader: str = "lake", position: int = 7, *, pin: bool = False, owner:
 
 
 def kept(folder: Path, words: io.StringIO | None = None) -> ReaderTable:
-    return ReaderTable(Logger(words or io.StringIO()), FileValues(RealDisk(folder)))
+    return ReaderTable(Logger(words or io.StringIO()), Broker(), FileValues(RealDisk(folder)))
 
 
 def begin(readers: ReaderTable, asked: requests.TakeLease) -> bool:
@@ -46,10 +47,10 @@ def save(readers: ReaderTable) -> None:
 
 class TestRegistry:
     def test_what_was_told_last_counts(self) -> None:
-        found = ReaderTable(Logger(io.StringIO()))
+        found = ReaderTable(Logger(io.StringIO()), Broker())
         found.report(report(position=7, pin=True), NOW)
         found.report(report(position=9), NOW + 1)
-        [reader] = found.listed(Broker())
+        [reader] = found.listed()
         assert (reader.position, reader.pin, reader.at) == (9, False, NOW + 1)
         assert found.pins() == []
         assert found.forget("lake")
@@ -67,9 +68,9 @@ class TestRegistry:
             found.report(report(position=8), NOW)
             found.save_soon(100.0 + readers.SAVE_SECONDS / 2)
             await finish(found)
-            [before] = kept(tmp_path).listed(Broker())
+            [before] = kept(tmp_path).listed()
             await found.save()
-            [after] = kept(tmp_path).listed(Broker())
+            [after] = kept(tmp_path).listed()
             assert (before.position, after.position) == (7, 8)
             assert [path.name for path in tmp_path.iterdir()] == [readers.NAME]
 
@@ -89,7 +90,7 @@ class TestRegistry:
                 super().put(name, value)
 
         async def live() -> None:
-            found = ReaderTable(Logger(io.StringIO()), Slow(RealDisk(tmp_path)))
+            found = ReaderTable(Logger(io.StringIO()), Broker(), Slow(RealDisk(tmp_path)))
             first = asyncio.create_task(found.begin(lease(instance="one"), NOW))
             second = asyncio.create_task(found.begin(lease(reader="other", instance="two"), NOW))
             for _ in range(10):
@@ -99,7 +100,7 @@ class TestRegistry:
             go_on.set()
             assert await second
             assert await first
-            assert {each.reader for each in kept(tmp_path).listed(Broker())} == {"lake", "other"}
+            assert {each.reader for each in kept(tmp_path).listed()} == {"lake", "other"}
 
         asyncio.run(live())
 
@@ -113,12 +114,12 @@ class TestRegistry:
 
     def test_there_is_a_limit_and_the_quietest_makes_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 2)
-        found = ReaderTable(Logger(io.StringIO()))
+        found = ReaderTable(Logger(io.StringIO()), Broker())
         found.report(report("pinned", pin=True), NOW)
         found.report(report("loose"), NOW + 1)
         found.report(report("third", pin=True), NOW + 2)
-        assert [each.reader for each in found.listed(Broker())] == ["pinned", "third"]
-        with pytest.raises(TooMany, match="2 readers have pinned or leased something already"):
+        assert [each.reader for each in found.listed()] == ["pinned", "third"]
+        with pytest.raises(TooManyReaders, match="2 readers have pinned or leased something already"):
             found.report(report("fourth"), NOW + 3)
 
     def test_a_name_belongs_to_who_used_it_first(self, tmp_path: Path) -> None:
@@ -129,34 +130,37 @@ class TestRegistry:
         found.report(report("old", position=8), NOW)  # without rules everybody may
         save(found)
         found = kept(tmp_path)
-        assert [(each.reader, each.owner) for each in found.listed(Broker())] == [("old", "a"), ("new", "b")]
+        assert [(each.reader, each.owner) for each in found.listed()] == [("old", "a"), ("new", "b")]
         with pytest.raises(NotYours, match="'old' belongs to another identity"):
             found.report(report("old", position=9, owner="b"), NOW)
         with pytest.raises(NotYours, match="'new' belongs to another identity"):
             begin(found, lease(reader="new", instance="2", owner="a"))
-        assert [each.position for each in found.listed(Broker())] == [8, 0]
+        assert [each.position for each in found.listed()] == [8, 0]
 
     def test_who_has_its_share_makes_room_among_its_own(self) -> None:
-        found = ReaderTable(Logger(io.StringIO()), share=2)
-        found.leasing = lambda: {"leases"}
+        broker = Broker()
+        queue = broker.create_queue("default", "a", NOW)
+        broker.publish(Connection(1, b""), queue, [b"x"], NOW)
+        assert broker.lease("leases", queue, NOW, SECOND) is not None
+        found = ReaderTable(Logger(io.StringIO()), broker, share=2)
         found.report(report("quiet", owner="a"), NOW)
         begin(found, lease(reader="leases", owner="b"))
         found.report(report("loose", owner="b"), NOW + 2)
         found.report(report("pinned", pin=True, owner="b"), NOW + 3)
-        assert [each.reader for each in found.listed(Broker())] == ["quiet", "leases", "pinned"]
-        with pytest.raises(TooMany, match="2 readers of yours have pinned or leased something already"):
+        assert [each.reader for each in found.listed()] == ["quiet", "leases", "pinned"]
+        with pytest.raises(TooManyReaders, match="2 readers of yours have pinned or leased something already"):
             found.report(report("more", owner="b"), NOW + 4)
         found.report(report("more", owner="a"), NOW + 4)
 
     def test_whoever_has_most_makes_room_when_all_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 3)
-        found = ReaderTable(Logger(io.StringIO()))
+        found = ReaderTable(Logger(io.StringIO()), Broker())
         for at, (name, owner) in enumerate((("one", "a"), ("two", "b"), ("three", "b"), ("four", "c"))):
             found.report(report(name, owner=owner), NOW + at)
-        assert [each.reader for each in found.listed(Broker())] == ["one", "three", "four"]
+        assert [each.reader for each in found.listed()] == ["one", "three", "four"]
 
     def test_the_newest_query_to_begin_has_the_name(self) -> None:
-        found = ReaderTable(Logger(io.StringIO()))
+        found = ReaderTable(Logger(io.StringIO()), Broker())
         answers = [begin(found, lease(instance=name)) for name in ("one", "one", "two", "one", "two", "three", "two")]
         assert answers == [True, True, True, False, True, True, False]
 

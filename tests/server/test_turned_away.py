@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.broker import Broker as CoreBroker
 from penstock.demo.postgresql import Server
 from penstock.journal.errors import LogAway
 from penstock.server.admin.tokens import TokenStore
@@ -135,6 +136,6 @@ class Away:
 
 def test_readers_and_tokens_that_can_not_be_had_now_are_not_given_up() -> None:
     with pytest.raises(LogAway):
-        ReaderTable(Logger(io.StringIO()), Away())
+        ReaderTable(Logger(io.StringIO()), CoreBroker(), Away())
     with pytest.raises(LogAway):
         TokenStore(Away())

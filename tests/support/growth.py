@@ -299,6 +299,13 @@ GROWTH = (
 
 #: Attributes that grow with the configuration, the code, or the time of one call, whatever peers do.
 NOT_BY_PEERS = {
+    "server/companions/shared_requests:SharedRequests.handlers": "one for each type of request",
+    "server/flight/lease_requests:LeaseRequests.handlers": "as above",
+    "server/flight/write_requests:WriteRequests.handlers": "as above",
+    "server/admin/broker_requests:AdminRequests.handlers": "as above",
+    "server/admin/message_requests:MessageRequests.handlers": "as above",
+    "server/admin/peer_requests:PeerRequests.handlers": "as above",
+    "server/admin/queue_requests:QueueRequests.handlers": "as above",
     "server/network/acceptor:Acceptor._pauses": "one for each listening socket",
     "server/maintenance/schedule:Maintenance._tasks": "one for each sort of upkeep",
     "server/engine/commits:GroupCommit._jobs": "what upkeep asks for, one at a time",
@@ -308,7 +315,7 @@ NOT_BY_PEERS = {
     "server/network/runtime:Runtime.protocol_errors": "one for each protocol and error that the code can name",
     "server/network/peers:Peers.token_rules": "a function",
     "server/process/companions:Companions.running": "one for each process beside the broker",
-    "server/admin/broker_requests:AdminRequests.listeners": "one for each listener",
+    "server/admin/broker_requests:AdminRequests._listeners": "one for each listener",
     "server/admin/queue_requests:QueueRequests._numbers": "the numbers of the queues, while somebody lists them",
     "server/admin/tokens:TokenStore._tokens": "made by admins, 1,000 at most",
     "core/structures/indexed_lanes:DeadLane.reasons": "one for each reason that there is",

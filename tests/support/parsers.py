@@ -362,14 +362,13 @@ ATTACKS: dict[str, tuple[str, Callable[[], Attack]]] = {
 OURS: dict[str, str] = {
     **dict.fromkeys(
         (
-            "admin/broker.py",
             "admin/handlers/sql.py",
             "demo/driver.py",
             "demo/pipelines.py",
             "endpoint/companion.py",
-            "flight/broker.py",
+            "endpoint/framing.py",
             "journal/memory.py",
-            "server/companions/private_socket.py",
+            "server/companions/request_table.py",
             "server/companions/companion_process.py",
             "sql/pool.py",
             "sql/worker.py",

@@ -9,14 +9,26 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.endpoint.framing import Refusal
 from penstock.flight import flight_requests as requests
-from penstock.flight.calls import Problem, Written
+from penstock.flight.calls import Written
+from penstock.server.companions.request_table import RequestTable
+from penstock.server.companions.shared_requests import SharedRequests
+from penstock.server.flight.lease_requests import LeaseRequests
+from penstock.server.flight.write_requests import WriteRequests
+from penstock.server.network.runtime import Runtime
 
 T = TypeVar("T")
 
 
+def flight_table(runtime: Runtime) -> RequestTable:
+    """What a broker without HTTP answers."""
+    rooms = (SharedRequests(runtime), LeaseRequests(runtime), WriteRequests(runtime))
+    return RequestTable(runtime, {kind: handler for room in rooms for kind, handler in room.handlers.items()})
+
+
 class Helper:
-    """A connection. Answers are decoded as what they should be, or as a ``Problem``."""
+    """A connection. Answers are decoded as what they should be, or as a ``Refusal``."""
 
     def __init__(self, path: str | Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -57,11 +69,11 @@ class Helper:
         self.send(request)
         return self.answer(kind)
 
-    def problem(self, request: Any = None) -> Problem:
+    def refusal(self, request: Any = None) -> Refusal:
         """Ask, or have asked already, and be told what is wrong."""
         if request is not None:
             self.send(request)
-        return msgspec.msgpack.decode(self.read(*struct.unpack("<I", self.read(4))), type=Problem)
+        return msgspec.msgpack.decode(self.read(*struct.unpack("<I", self.read(4))), type=Refusal)
 
     def lease(self, start: int = 0, reader: str = "lake", **more: Any) -> requests.Leased:
         """Lease from queues, default/a unless told otherwise."""

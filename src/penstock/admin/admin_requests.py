@@ -1,8 +1,7 @@
-"""What the HTTP process asks the broker for, over the private socket: see ``flight/flight_requests.py`` for its layout.
+"""The HTTP process's requests to the broker: see ``endpoint.framing``. It also sends ``readers_and_writers``.
 
-Every request does a bounded amount of work in the broker, whatever it holds: lists come in pieces, and what concerns
-many messages goes step by step. An answer that promises something is given when it is on disk. What can't be done is
-answered with a ``Refusal``.
+Each request does a bounded amount of work in the broker, whatever it holds: lists come in pieces, and work on many
+messages goes step by step. An answer that promises something is sent once that is durable.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import Literal
 import msgspec
 
 from penstock.core.policy import Policy
-from penstock.endpoint.rights import AskRights, Right
+from penstock.endpoint.framing import Change, Request
+from penstock.endpoint.rights import Right
 
 #: Queues, connections, locks or messages of one answer.
 PIECE = 500
@@ -20,29 +20,9 @@ PIECE = 500
 STEP = 1000
 
 State = Literal["ready", "out", "delayed", "dead"]
-#: Why something was not done: the codes of the API.
-RefusalCode = Literal["not-found", "conflict", "stale", "refused", "bad-request", "standby"]
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
-    """It was not done."""
-
-    code: RefusalCode
-    text: str
-    field: str = ""
-
-
-class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What all requests have."""
-
-
-class _Change(_Request, frozen=True, kw_only=True):
-    """``by`` is who wants it, for the journal."""
-
-    by: str = ""
-
-
-class Figures(_Request, frozen=True, kw_only=True, tag="figures"):
+class Figures(Request, frozen=True, kw_only=True, tag="figures"):
     """How is the broker? Answered by ``BrokerFigures``."""
 
 
@@ -92,11 +72,11 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
     listeners: dict[str, list[str]]
 
 
-class Namespaces(_Request, frozen=True, kw_only=True, tag="namespaces"):
+class Namespaces(Request, frozen=True, kw_only=True, tag="namespaces"):
     """Which namespaces are there? Answered by a list of names: there are 1,000 at most."""
 
 
-class Queues(_Request, frozen=True, kw_only=True, tag="queues"):
+class Queues(Request, frozen=True, kw_only=True, tag="queues"):
     """Figures of queues with numbers above this one. Answered by ``QueueRows``."""
 
     after: int = 0
@@ -133,7 +113,7 @@ class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-class QueueNamed(_Request, frozen=True, kw_only=True, tag="queue-named"):
+class QueueNamed(Request, frozen=True, kw_only=True, tag="queue-named"):
     """One queue with its rules. Answered by ``QueueFull``."""
 
     namespace: str
@@ -147,7 +127,7 @@ class QueueFull(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
 
 
-class Browse(_Request, frozen=True, kw_only=True, tag="browse"):
+class Browse(Request, frozen=True, kw_only=True, tag="browse"):
     """Messages of one state, in the queue's order, behind a place; they stay where they are. Answered by ``Items``."""
 
     namespace: str
@@ -191,7 +171,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
     total: int
 
 
-class Find(_Request, frozen=True, kw_only=True, tag="find"):
+class Find(Request, frozen=True, kw_only=True, tag="find"):
     """Where is this message now? Answered by ``MessageInState``, or null if the queue does not have it."""
 
     namespace: str
@@ -206,13 +186,13 @@ class MessageInState(msgspec.Struct, frozen=True, kw_only=True):
     item: BrowsedMessage
 
 
-class PositionOf(_Request, frozen=True, kw_only=True, tag="position-of"):
+class PositionOf(Request, frozen=True, kw_only=True, tag="position-of"):
     """Which position has this ID? Answered by a number, 0 if nobody knows."""
 
     id: bytes
 
 
-class Publish(_Change, frozen=True, kw_only=True, tag="publish"):
+class Publish(Change, frozen=True, kw_only=True, tag="publish"):
     """Publish messages, all or none. Answered by a list of IDs."""
 
     namespace: str
@@ -221,19 +201,19 @@ class Publish(_Change, frozen=True, kw_only=True, tag="publish"):
     messages: list[tuple[bytes, int, int, int, bytes]]
 
 
-class CreateNamespace(_Change, frozen=True, kw_only=True, tag="create-namespace"):
+class CreateNamespace(Change, frozen=True, kw_only=True, tag="create-namespace"):
     """Answered by whether it is new."""
 
     namespace: str
 
 
-class DeleteNamespace(_Change, frozen=True, kw_only=True, tag="delete-namespace"):
+class DeleteNamespace(Change, frozen=True, kw_only=True, tag="delete-namespace"):
     """Answered by true."""
 
     namespace: str
 
 
-class CreateQueue(_Change, frozen=True, kw_only=True, tag="create-queue"):
+class CreateQueue(Change, frozen=True, kw_only=True, tag="create-queue"):
     """Answered by ``QueueFull``."""
 
     namespace: str
@@ -241,7 +221,7 @@ class CreateQueue(_Change, frozen=True, kw_only=True, tag="create-queue"):
     policy: Policy
 
 
-class ConfigureQueue(_Change, frozen=True, kw_only=True, tag="configure-queue"):
+class ConfigureQueue(Change, frozen=True, kw_only=True, tag="configure-queue"):
     """Other rules, if they are still as expected. Answered by ``QueueFull``."""
 
     namespace: str
@@ -250,7 +230,7 @@ class ConfigureQueue(_Change, frozen=True, kw_only=True, tag="configure-queue"):
     expected: Policy
 
 
-class DeleteQueue(_Change, frozen=True, kw_only=True, tag="delete-queue"):
+class DeleteQueue(Change, frozen=True, kw_only=True, tag="delete-queue"):
     """Answered by true."""
 
     namespace: str
@@ -258,7 +238,7 @@ class DeleteQueue(_Change, frozen=True, kw_only=True, tag="delete-queue"):
     expected: Policy | None = None
 
 
-class DeleteMessage(_Change, frozen=True, kw_only=True, tag="delete-message"):
+class DeleteMessage(Change, frozen=True, kw_only=True, tag="delete-message"):
     """Answered by true."""
 
     namespace: str
@@ -266,7 +246,7 @@ class DeleteMessage(_Change, frozen=True, kw_only=True, tag="delete-message"):
     id: bytes
 
 
-class Work(_Change, frozen=True, kw_only=True, tag="work"):
+class Work(Change, frozen=True, kw_only=True, tag="work"):
     """One step of a job. Answered by ``Worked``."""
 
     kind: Literal["redrive", "move", "delete"]
@@ -288,7 +268,7 @@ class Worked(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[int, ...] = ()
 
 
-class Connections(_Request, frozen=True, kw_only=True, tag="connections"):
+class Connections(Request, frozen=True, kw_only=True, tag="connections"):
     """Connections with numbers above this one, or those of them that wait for messages of a queue.
 
     Answered by ``ConnectionRows``.
@@ -325,7 +305,7 @@ class ConnectionRows(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-class ConnectionNumbered(_Request, frozen=True, kw_only=True, tag="connection-numbered"):
+class ConnectionNumbered(Request, frozen=True, kw_only=True, tag="connection-numbered"):
     """One connection. Answered by ``ConnectionFull``."""
 
     id: int
@@ -338,13 +318,13 @@ class ConnectionFull(msgspec.Struct, frozen=True, kw_only=True):
     consumers: list[tuple[str, int, int, bool]]
 
 
-class CloseConnection(_Change, frozen=True, kw_only=True, tag="close-connection"):
+class CloseConnection(Change, frozen=True, kw_only=True, tag="close-connection"):
     """Answered by true."""
 
     id: int
 
 
-class Locks(_Request, frozen=True, kw_only=True, tag="locks"):
+class Locks(Request, frozen=True, kw_only=True, tag="locks"):
     """Locks that end after this one. Answered by ``LockRows``."""
 
     after: tuple[int, int] = (0, 0)
@@ -372,36 +352,14 @@ class LockRows(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[int, int] | None
 
 
-class ReleaseLock(_Change, frozen=True, kw_only=True, tag="release-lock"):
+class ReleaseLock(Change, frozen=True, kw_only=True, tag="release-lock"):
     """Give a locked message back. ``allowed`` are patterns of queues. Answered by the queue's full name."""
 
     id: bytes
     allowed: list[str]
 
 
-class ReaderNames(_Request, frozen=True, kw_only=True, tag="reader-names"):
-    """Who reads? Answered by a list of ``endpoint.readers_and_writers.ReaderRow``: there are 1,000 at most."""
-
-
-class WriterNames(_Request, frozen=True, kw_only=True, tag="writer-names"):
-    """Writers with names after this one. Answered by a list of ``WriterRow``."""
-
-    after: str = ""
-    contains: str = ""
-    limit: int = PIECE
-
-
-class WriterRow(msgspec.Struct, frozen=True, array_like=True):
-    """A writer."""
-
-    name: str
-    owner: str
-    epoch: int
-    partitions: int
-    at: int
-
-
-class Leases(_Request, frozen=True, kw_only=True, tag="leases"):
+class Leases(Request, frozen=True, kw_only=True, tag="leases"):
     """Leases at positions above this one. Answered by a list of ``LeaseRow``, as many as asked for."""
 
     after: int = 0
@@ -419,18 +377,6 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
     until: int
 
 
-class DropReader(_Change, frozen=True, kw_only=True, tag="drop-reader"):
-    """Drop a reader with its pin and leases. Answered by whether it was known."""
-
-    name: str
-
-
-class DropWriter(_Change, frozen=True, kw_only=True, tag="drop-writer"):
-    """Forget a writer. Answered by whether it was known."""
-
-    name: str
-
-
 class Token(msgspec.Struct, frozen=True, kw_only=True):
     """A token as it is kept: by its hash."""
 
@@ -445,11 +391,11 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int = 0
 
 
-class Tokens(_Request, frozen=True, kw_only=True, tag="tokens"):
+class Tokens(Request, frozen=True, kw_only=True, tag="tokens"):
     """Which tokens were made? Answered by a list of ``Token``: there are 1,000 at most."""
 
 
-class MakeToken(_Change, frozen=True, kw_only=True, tag="make-token"):
+class MakeToken(Change, frozen=True, kw_only=True, tag="make-token"):
     """Keep a token's hash. Answered by ``Token``."""
 
     name: str
@@ -459,54 +405,18 @@ class MakeToken(_Change, frozen=True, kw_only=True, tag="make-token"):
     expires_at: int = 0
 
 
-class RevokeToken(_Change, frozen=True, kw_only=True, tag="revoke-token"):
+class RevokeToken(Change, frozen=True, kw_only=True, tag="revoke-token"):
     """Forget a token. Answered by ``Token`` as it was."""
 
     id: str
 
 
-class Drain(_Change, frozen=True, kw_only=True, tag="drain"):
+class Drain(Change, frozen=True, kw_only=True, tag="drain"):
     """Refuse publishing, or take it again. Answered by true."""
 
     active: bool
     stop_when_empty: bool = False
 
 
-class Stop(_Change, frozen=True, kw_only=True, tag="stop"):
+class Stop(Change, frozen=True, kw_only=True, tag="stop"):
     """End as on SIGTERM. Answered by true, before it does."""
-
-
-Request = (
-    Figures
-    | Namespaces
-    | Queues
-    | QueueNamed
-    | Browse
-    | Find
-    | PositionOf
-    | Publish
-    | CreateNamespace
-    | DeleteNamespace
-    | CreateQueue
-    | ConfigureQueue
-    | DeleteQueue
-    | DeleteMessage
-    | Work
-    | Connections
-    | ConnectionNumbered
-    | CloseConnection
-    | Locks
-    | ReleaseLock
-    | ReaderNames
-    | WriterNames
-    | Leases
-    | DropReader
-    | DropWriter
-    | Tokens
-    | MakeToken
-    | RevokeToken
-    | Drain
-    | Stop
-)
-#: What else it asks for.
-Asked = Request | AskRights

@@ -9,18 +9,18 @@ import msgspec
 
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import QueueFull, QueueRow
-from penstock.admin.broker import BrokerClient
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail, problem
 from penstock.admin.resources.common import Change
 from penstock.admin.resources.operations import Definitions
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.core.policy import QueueRules, policy_of, rules_of
 
 
 class Importer:
     """Exports, compares and applies. Queues are asked for one by one, so that nobody waits for long."""
 
-    def __init__(self, broker: BrokerClient, mirror: Mirror) -> None:
+    def __init__(self, broker: WatchedBroker, mirror: Mirror) -> None:
         self._broker = broker
         self._mirror = mirror
 

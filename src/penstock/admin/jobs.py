@@ -17,7 +17,6 @@ import msgspec
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import BrokerFigures, Worked
 from penstock.admin.audit import Audit
-from penstock.admin.broker import BrokerClient
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
@@ -25,6 +24,7 @@ from penstock.admin.resources.messages import Job, JobKind, JobState, Search
 from penstock.admin.search import SearchTerms, searched
 from penstock.admin.store import StateFile
 from penstock.admin.times import moment, moment_or_none
+from penstock.admin.watched_broker import WatchedBroker
 
 #: Behind all messages of a priority.
 LAST = 2**63 - 1
@@ -93,7 +93,7 @@ class Jobs:
 
     def __init__(
         self,
-        broker: BrokerClient,
+        broker: WatchedBroker,
         mirror: Mirror,
         journal: JournalView,
         store: StateFile,

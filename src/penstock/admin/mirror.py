@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import BrokerFigures, QueueRow, QueueRows
-from penstock.admin.broker import BrokerClient
 from penstock.admin.problems import ApiProblem
 from penstock.admin.resources.common import Sample
 from penstock.admin.resources.queues import Rates
 from penstock.admin.times import moment
+from penstock.admin.watched_broker import WatchedBroker
 
 #: Seconds between two passes: while somebody looks, and else; and after which figures are asked for anew.
 QUICK, SLOW, FRESH = 1.0, 5.0, 1.0
@@ -62,7 +62,7 @@ class MessageCounts(NamedTuple):
 class Mirror:
     """The figures as of the last pass."""
 
-    def __init__(self, broker: BrokerClient, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, broker: WatchedBroker, clock: Callable[[], float] = time.monotonic) -> None:
         self._broker = broker
         self._clock = clock
         self.rows: dict[int, QueueRow] = {}

@@ -12,10 +12,10 @@ import msgspec
 
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import BrowsedMessage, Items
-from penstock.admin.broker import BrokerClient
 from penstock.admin.journal import JournalView
 from penstock.admin.resources.messages import MessagesQuery, Search
 from penstock.admin.times import micros
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.journal.format.rows import MessageRow
 from penstock.schema import Reason
 
@@ -99,7 +99,12 @@ class Matches(NamedTuple):
 
 
 async def searched(
-    broker: BrokerClient, journal: JournalView, asked: requests.Browse, wanted: SearchTerms, limit: int, identity: bytes
+    broker: WatchedBroker,
+    journal: JournalView,
+    asked: requests.Browse,
+    wanted: SearchTerms,
+    limit: int,
+    identity: bytes,
 ) -> Matches:
     """The first messages behind a place that are wanted, with what the journal has of them."""
     search = _Search(journal, wanted, limit)

@@ -13,7 +13,6 @@ from penstock.admin.app import App, Handler
 from penstock.admin.assets import assets
 from penstock.admin.audit import Audit
 from penstock.admin.backups import Backups
-from penstock.admin.broker import BrokerClient
 from penstock.admin.handlers.access import AccessHandlers
 from penstock.admin.handlers.broker import BrokerHandlers
 from penstock.admin.handlers.jobs import JobHandlers
@@ -30,6 +29,7 @@ from penstock.admin.origins import Origins
 from penstock.admin.pulse import Pulse
 from penstock.admin.settings import AdminSettings
 from penstock.admin.store import StateFile
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.endpoint.companion import Reporter
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.sql.pool import Pool
@@ -43,10 +43,9 @@ class AdminService:
     """Everything that answers requests."""
 
     def __init__(self, settings: AdminSettings, reporter: Reporter) -> None:
-        self.broker = BrokerClient(settings.broker_socket)
-        self._listening = BrokerClient(settings.broker_socket)
+        self._listening = WatchedBroker(settings.broker_socket)
         self.pulse = Pulse(lambda: self._listening.ask(requests.Figures(), BrokerFigures))
-        self.broker.pulse = self.pulse
+        self.broker = WatchedBroker(settings.broker_socket, self.pulse)
         self.mirror = Mirror(self.broker)
         self.store = StateFile(settings.data)
         self.journal = JournalView(settings.journal, settings.folder)

@@ -13,8 +13,8 @@ from penstock.cli.api import Api
 from penstock.cli.endpoint import ask, endpoint_options, forget_name, over_flight
 from penstock.cli.output import age, json_option
 from penstock.cli.pages import page_options, pages, show_pages, wanted
+from penstock.endpoint.readers_and_writers import WriterRow
 from penstock.flight import calls
-from penstock.flight.flight_requests import Writer as FlightWriter
 
 COLUMNS = ("WRITER", "OWNER", "EPOCH", "PARTITIONS", "SEEN")
 
@@ -54,7 +54,7 @@ def list_writers(as_json: bool, limit: int | None, everything: bool, cursor: str
     want = wanted(limit=limit, everything=everything, cursor=cursor)
     flight = over_flight(where)
     if flight is not None:
-        rows: list[FlightWriter] = ask(calls.Writers(), list[FlightWriter], **flight)
+        rows: list[WriterRow] = ask(calls.Writers(), list[WriterRow], **flight)
         found = iter([Page[Writer](items=[_as_resource(each) for each in rows], total=len(rows))])
     else:
         found = pages(Api.of(**where), "writers", Page[Writer], query=NamesQuery(), want=want)
@@ -77,7 +77,7 @@ def drop(writer: str, as_json: bool, **where: Any) -> int:
     return forget_name("writer", "forget-writer", writer, calls.EndWriter(writer=writer), where, as_json=as_json)
 
 
-def _as_resource(row: FlightWriter) -> Writer:
+def _as_resource(row: WriterRow) -> Writer:
     written = datetime.fromtimestamp(row.at / 1e6, UTC) if row.at else None
     return Writer(name=row.writer, owner=row.owner, epoch=row.epoch, partitions=row.partitions, written_at=written)
 

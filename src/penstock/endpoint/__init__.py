@@ -1,1 +1,1 @@
-"""Shared by the broker's companion processes: starting them, their reports to the broker, and their clients' rights."""
+"""Shared by the broker and its companion processes: their start, what they ask the broker, and rights of clients."""

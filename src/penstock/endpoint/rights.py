@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from penstock.endpoint.framing import Request
 from penstock.patterns import fits_queue, includes_every_queue
 
 #: "read" is for a queue's history, over Flight. "create" is for creating queues on first use; if no rule names it,
@@ -14,7 +15,7 @@ from penstock.patterns import fits_queue, includes_every_queue
 Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create", "view", "operate", "admin"]
 
 
-class AskRights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="rights"):
+class AskRights(Request, frozen=True, kw_only=True, tag="rights"):
     """What may this peer do? Answered by ``Allowed``."""
 
     address: str

@@ -14,7 +14,6 @@
       leased        a reader's leases
       writes        record batches to chunks of messages
       sharing       short-circuit reads of the journal's files
-      broker        the client of the broker's private socket
 
 ``calls``, ``flight_requests`` and ``machine`` need no pyarrow, so that the broker and the data source can share them.
 """

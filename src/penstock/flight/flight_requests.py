@@ -1,35 +1,22 @@
-"""The Flight endpoint's requests to the broker, over a private Unix socket.
+"""The Flight endpoint's requests to the broker: see ``endpoint.framing``. It also sends ``readers_and_writers``.
 
-Layout of both directions, one answer for each request, in order:
-
-    ┌───────────────┬─────────────────────────┐
-    │ length  u32le │ MessagePack, that long  │
-    └───────────────┴─────────────────────────┘
-
-A request is one of ``Request``. The answer is the type that its docstring names, or a ``calls.Problem``. Arrays of
-numbers are little-endian bytes, so that numpy reads them in place. ``owner`` is the identity that owns, or will own,
-the reader or writer named; empty skips the check, for operators and for brokers without rules.
+``owner`` is the identity that owns, or will own, the reader or writer named; empty skips the check, for operators and
+for brokers without rules.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from penstock.endpoint.rights import AskRights
+from penstock.endpoint.framing import Request
 
-#: Longest frame: the largest write, and its other fields.
-FRAME_BYTES = 80 * 2**20
 #: A writer's chunk is one block of the journal, so its payloads may have no more bytes ...
 CHUNK_BYTES = 24 * 2**20
 #: ... and no more rows than this.
 CHUNK_ROWS = 100_000
 
 
-class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all requests."""
-
-
-class Outs(_Request, frozen=True, kw_only=True, tag="outs"):
+class Outs(Request, frozen=True, kw_only=True, tag="outs"):
     """Which messages are out? Answered by ``OutNow``."""
 
 
@@ -45,7 +32,7 @@ class OutNow(msgspec.Struct, frozen=True, kw_only=True, tag="out-now"):
     damaged: bytes = b""
 
 
-class TakeLease(_Request, frozen=True, kw_only=True, tag="lease"):
+class TakeLease(Request, frozen=True, kw_only=True, tag="lease"):
     """Settle what the reader leased before ``start``; then lease more, unless later leases are outstanding.
 
     So a reader that repeats a start gets the same answer. ``start`` 0 settles nothing: a reader that is new, or has
@@ -80,7 +67,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, tag="leased"):
     bytes: int
 
 
-class LeasedRows(_Request, frozen=True, kw_only=True, tag="leased-rows"):
+class LeasedRows(Request, frozen=True, kw_only=True, tag="leased-rows"):
     """Which messages are leased at positions of the range? Answered by ``LeasedMessages``."""
 
     reader: str
@@ -99,7 +86,7 @@ class LeasedMessages(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
     counts: list[int]
 
 
-class Waiting(_Request, frozen=True, kw_only=True, tag="waiting"):
+class Waiting(Request, frozen=True, kw_only=True, tag="waiting"):
     """What could be leased from these queues now? Answered by ``Waits``."""
 
     #: Full names; queues that no longer exist are skipped.
@@ -113,7 +100,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True, tag="waits"):
     place: int
 
 
-class Write(_Request, frozen=True, kw_only=True, tag="write"):
+class Write(Request, frozen=True, kw_only=True, tag="write"):
     """Publish a chunk atomically and once. Answered by ``calls.Written``, once it is durable.
 
     Chunks of a partition come in order, from 0. A repeated chunk is confirmed as a duplicate, and so is any chunk of an
@@ -133,7 +120,7 @@ class Write(_Request, frozen=True, kw_only=True, tag="write"):
     delay: bytes = b""
     #: u64
     priority: bytes = b""
-    correlation_ids: list[bytes] = []
+    correlation_ids: list[bytes] = msgspec.field(default_factory=list)
     #: Digest of the partition's rows up to the end of this chunk; 0: none. A repetition with another one is refused.
     digest: int = 0
     create_queues: bool = False
@@ -144,7 +131,7 @@ class Write(_Request, frozen=True, kw_only=True, tag="write"):
     owner: str = ""
 
 
-class CheckWritten(_Request, frozen=True, kw_only=True, tag="check-written"):
+class CheckWritten(Request, frozen=True, kw_only=True, tag="check-written"):
     """Was an epoch written exactly like this? Partition, chunks and digest of each. Answered by true."""
 
     writer: str
@@ -153,30 +140,7 @@ class CheckWritten(_Request, frozen=True, kw_only=True, tag="check-written"):
     owner: str = ""
 
 
-class EndWriter(_Request, frozen=True, kw_only=True, tag="end-writer"):
-    """Forget a writer. Answered by true if it was known."""
-
-    writer: str
-    owner: str = ""
-
-
-class Writers(_Request, frozen=True, kw_only=True, tag="writers"):
-    """List known writers. Answered by a list of ``Writer``: the owner's, or all."""
-
-    owner: str = ""
-
-
-class Writer(msgspec.Struct, frozen=True, kw_only=True):
-    """A writer as operators see it. ``at`` is when its last chunk was accepted; 0 if unknown."""
-
-    writer: str
-    owner: str
-    epoch: int
-    partitions: int
-    at: int
-
-
-class Report(_Request, frozen=True, kw_only=True, tag="report"):
+class Report(Request, frozen=True, kw_only=True, tag="report"):
     """Report a reader's position. Answered by true."""
 
     reader: str
@@ -189,32 +153,5 @@ class Report(_Request, frozen=True, kw_only=True, tag="report"):
     pin: bool = False
     peer: str = ""
     owner: str = ""
-    #: See ``endpoint.readers_and_writers.ReaderRow``.
+    #: See ``ReaderRow``.
     lost_from: int = 0
-
-
-class Readers(_Request, frozen=True, kw_only=True, tag="readers"):
-    """List readers. Answered by a list of ``endpoint.readers_and_writers.ReaderRow``."""
-
-
-class ForgetReader(_Request, frozen=True, kw_only=True, tag="forget-reader"):
-    """Drop a reader and its pin, and release its leases. Answered by true if it was known."""
-
-    reader: str
-    owner: str = ""
-
-
-Request = (
-    AskRights
-    | Outs
-    | TakeLease
-    | LeasedRows
-    | Waiting
-    | Write
-    | CheckWritten
-    | EndWriter
-    | Writers
-    | Report
-    | Readers
-    | ForgetReader
-)

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 import pyarrow.flight as fl
 
+from penstock.endpoint.broker_client import BrokerAway
+from penstock.endpoint.framing import BrokerRefused
 from penstock.flight.calls import Code, Problem
 from penstock.journal.errors import DataLoss, JournalDamaged, LogError, Replaced
 from penstock.journal.format.block import BlockError
@@ -24,6 +26,18 @@ _CLASSES: dict[str, type[fl.FlightError]] = {
     "denied": fl.FlightUnauthorizedError,
     "away": fl.FlightUnavailableError,
     "internal": fl.FlightInternalError,
+}
+
+#: Codes of the broker's refusals in Flight's terms.
+_CODES: dict[str, Code] = {
+    "away": "away",
+    "bad-request": "bad-request",
+    "denied": "denied",
+    "differs": "differs",
+    "no-queue": "no-queue",
+    "refused": "refused",
+    "standby": "away",
+    "taken-over": "taken-over",
 }
 
 
@@ -63,6 +77,10 @@ def as_trouble(error: Exception) -> Trouble:
     match error:
         case Trouble():
             return error
+        case BrokerRefused():
+            return Trouble(Problem(code=_CODES.get(error.refusal.code, "internal"), text=error.refusal.text))
+        case BrokerAway():
+            return trouble("away", str(error))
         case Replaced():
             return trouble("replaced", str(error), error.lost)
         case DataLoss():

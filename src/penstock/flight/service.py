@@ -9,13 +9,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from penstock.endpoint.readers_and_writers import ReaderRow
+from penstock.endpoint.broker_client import BrokerClient
+from penstock.endpoint.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers, WriterRow, Writers
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.endpoint.settings import EndpointSettings
 from penstock.flight import calls
 from penstock.flight import flight_requests as requests
 from penstock.flight.access import Caller, Callers, Peer, queue_filter, queue_name
-from penstock.flight.broker import BrokerClient
 from penstock.flight.history import History
 from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
@@ -159,7 +159,7 @@ class FlightService:
                 return self._readers(caller)
             case calls.ForgetReader():
                 caller.demand_one_of("read", "consume", "administer")
-                return self.broker.ask(requests.ForgetReader(reader=call.reader, owner=caller.manages), bool)
+                return self.broker.ask(DropReader(name=call.reader, owner=caller.manages, over="flight"), bool)
             case calls.CheckWritten():
                 caller.demand_somewhere("publish")
                 request = requests.CheckWritten(
@@ -168,15 +168,15 @@ class FlightService:
                 return self.broker.ask(request, bool)
             case calls.EndWriter():
                 caller.demand_one_of("publish", "administer")
-                return self.broker.ask(requests.EndWriter(writer=call.writer, owner=caller.manages), bool)
+                return self.broker.ask(DropWriter(name=call.writer, owner=caller.manages, over="flight"), bool)
             case calls.Writers():
                 caller.demand_one_of("publish", "administer")
-                return self.broker.ask(requests.Writers(owner=caller.manages), list[requests.Writer])
+                return self.broker.ask(Writers(owner=caller.manages), list[WriterRow])
 
     def _readers(self, caller: Caller) -> list[ReaderRow]:
         """The caller's own readers, and those of queues that it may read: names of other queues stay hidden."""
         caller.demand_one_of("read", "consume", "administer")
-        readers = self.broker.ask(requests.Readers(), list[ReaderRow])
+        readers = self.broker.ask(Readers(), list[ReaderRow])
         if caller.may_everywhere("read") or not caller.manages:
             return readers
         names = {str(name) for name in self.history.names() if caller.may("read", name)}

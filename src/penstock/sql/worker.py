@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow as pa
 
+from penstock.endpoint.broker_client import BrokerAway, BrokerClient
 from penstock.endpoint.companion import begin, limit_memory
-from penstock.flight.broker import BrokerClient
+from penstock.endpoint.framing import BrokerRefused
 from penstock.flight.flight_requests import OutNow, Outs
 from penstock.flight.history import History
 from penstock.flight.live import Live
@@ -84,7 +85,7 @@ class Worker:
             return Outcome(problem=str(error), field=error.field)
         except MemoryError:
             return Outcome(problem="the query needs more memory than memory_bytes allows", field="body.memory_bytes")
-        except (LogError, Trouble) as error:
+        except (LogError, Trouble, BrokerAway, BrokerRefused) as error:
             self._history = self._live = None  # the journal may have been replaced
             return Outcome(problem=f"the journal can't be read there: {error}")
         except Exception as error:

@@ -10,13 +10,13 @@ from penstock.admin import admin_requests as requests
 from penstock.admin.access import LOGIN_SECONDS, Gatekeeper, digest_of
 from penstock.admin.admin_requests import Token
 from penstock.admin.audit import Audit
-from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.origins import Origins
 from penstock.admin.pages import cursor_of, values_of
 from penstock.admin.resources.access import NewToken, TokenMade, TokenSummary
 from penstock.admin.resources.common import Done, Page
 from penstock.admin.times import moment, moment_or_none
+from penstock.admin.watched_broker import WatchedBroker
 
 #: Random bytes of a token.
 TOKEN_BYTES = 32
@@ -25,7 +25,7 @@ TOKEN_BYTES = 32
 class AccessHandlers:
     """Handles what is about access."""
 
-    def __init__(self, broker: BrokerClient, gatekeeper: Gatekeeper, audit: Audit, origins: Origins) -> None:
+    def __init__(self, broker: WatchedBroker, gatekeeper: Gatekeeper, audit: Audit, origins: Origins) -> None:
         self._broker = broker
         self._gatekeeper = gatekeeper
         self._audit = audit

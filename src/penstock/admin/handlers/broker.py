@@ -13,7 +13,6 @@ import msgspec
 from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
 from penstock.admin.admin_requests import BrokerFigures, Histogram, QueueRow
-from penstock.admin.broker import BrokerClient
 from penstock.admin.definitions import Importer, as_toml
 from penstock.admin.http import Answer, Request, converted
 from penstock.admin.journal import JournalView
@@ -38,6 +37,7 @@ from penstock.admin.resources.operations import (
 )
 from penstock.admin.settings import AdminSettings
 from penstock.admin.times import moment, moment_or_none
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.endpoint import bounded_toml
 
 #: Queues that the overview names.
@@ -49,7 +49,7 @@ class BrokerHandlers:
 
     def __init__(
         self,
-        broker: BrokerClient,
+        broker: WatchedBroker,
         pulse: Pulse,
         mirror: Mirror,
         journal: JournalView,

@@ -10,7 +10,6 @@ from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
 from penstock.admin.admin_requests import QueueFull
 from penstock.admin.backups import Backups
-from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.jobs import JobRecord, Jobs
 from penstock.admin.pages import cursor_of, page, values_of
@@ -20,13 +19,14 @@ from penstock.admin.resources.common import Page
 from penstock.admin.resources.messages import Job, JobsQuery, NewJob
 from penstock.admin.resources.operations import Backup
 from penstock.admin.resources.queues import Purge
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.core.policy import rules_of
 
 
 class JobHandlers:
     """Handles what is about jobs."""
 
-    def __init__(self, broker: BrokerClient, jobs: Jobs, backups: Backups) -> None:
+    def __init__(self, broker: WatchedBroker, jobs: Jobs, backups: Backups) -> None:
         self._broker = broker
         self._jobs = jobs
         self._backups = backups

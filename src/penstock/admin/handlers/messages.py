@@ -8,7 +8,6 @@ import msgspec
 
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import BrowsedMessage, MessageInState
-from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.journal import JournalView, LifeEvent
 from penstock.admin.mirror import Mirror
@@ -33,6 +32,7 @@ from penstock.admin.resources.messages import (
 )
 from penstock.admin.search import SearchTerms, searched
 from penstock.admin.times import moment, moment_or_none
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.core.policy import SECOND
 from penstock.journal.format.rows import MessageRow
 from penstock.patterns import fits_queue
@@ -44,7 +44,7 @@ _REASONS = {int(reason): reason.name.lower() for reason in Reason}
 class MessageHandlers:
     """Handles what is about messages."""
 
-    def __init__(self, broker: BrokerClient, mirror: Mirror, journal: JournalView) -> None:
+    def __init__(self, broker: WatchedBroker, mirror: Mirror, journal: JournalView) -> None:
         self._broker = broker
         self._mirror = mirror
         self._journal = journal

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
-from penstock.admin.broker import BrokerClient
 from penstock.admin.handlers.broker import BrokerHandlers, disk_of, reasons_of
 from penstock.admin.handlers.jobs import may
 from penstock.admin.handlers.pipelines import PipelineHandlers
@@ -37,7 +35,8 @@ from penstock.admin.processes import own_processes
 from penstock.admin.pulse import Pulse
 from penstock.admin.resources.operations import StreamQuery
 from penstock.admin.settings import AdminSettings
-from penstock.endpoint.readers_and_writers import ReaderRow
+from penstock.admin.watched_broker import WatchedBroker
+from penstock.endpoint.readers_and_writers import ReaderRow, Readers
 from penstock.patterns import fits_queue
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class LiveHandlers:
 
     def __init__(
         self,
-        broker: BrokerClient,
+        broker: WatchedBroker,
         pulse: Pulse,
         mirror: Mirror,
         journal: JournalView,
@@ -107,7 +106,7 @@ class LiveHandlers:
         figures, totals = self._mirror.figures, self._mirror.totals()
         assert figures is not None
         times = await self._journal.times([totals.oldest])
-        readers = await self._broker.ask(requests.ReaderNames(), list[ReaderRow])
+        readers = await self._broker.ask(Readers(), list[ReaderRow])
         journal = await self._journal.facts()
         return broker_metrics(
             figures,

@@ -7,7 +7,6 @@ from typing import Any
 
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import ConnectionFull, ConnectionRow, ConnectionRows, LockRows
-from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.pages import cursor_of, numbers_of, page, values_of
 from penstock.admin.problems import fail
@@ -24,7 +23,8 @@ from penstock.admin.resources.peers import (
     Writer,
 )
 from penstock.admin.times import moment, moment_or_none
-from penstock.endpoint.readers_and_writers import ReaderRow
+from penstock.admin.watched_broker import WatchedBroker
+from penstock.endpoint.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers, WriterRow, Writers
 from penstock.patterns import fits_queue
 
 #: Pieces that are asked for to fill one page: a filter that finds little goes on with the next request.
@@ -34,7 +34,7 @@ PIECES = 20
 class PeerHandlers:
     """Handles what is about peers."""
 
-    def __init__(self, broker: BrokerClient) -> None:
+    def __init__(self, broker: WatchedBroker) -> None:
         self._broker = broker
         self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "connections": self.connections,
@@ -128,7 +128,7 @@ class PeerHandlers:
 
     async def readers(self, request: Request) -> Answer:
         """All of them, by name: there are 1,000 at most."""
-        rows = await self._broker.ask(requests.ReaderNames(), list[ReaderRow])
+        rows = await self._broker.ask(Readers(), list[ReaderRow])
         after: tuple[str] | None = values_of(request.query.cursor, tuple[str])
         wanted = sorted((row for row in rows if request.query.contains in row.reader), key=lambda row: row.reader)
         rest = [row for row in wanted if after is None or row.reader > after[0]]
@@ -153,7 +153,7 @@ class PeerHandlers:
 
     async def forget_reader(self, request: Request) -> Answer:
         """Drop its pin and its leases."""
-        asked = requests.DropReader(name=request.places["name"], by=request.caller.by)
+        asked = DropReader(name=request.places["name"], by=request.caller.by, over="http")
         if not await self._broker.ask(asked, bool):
             fail("not-found", f"there is no reader {request.places['name']!r}", field="path.name")
         return Answer(Done())
@@ -179,13 +179,11 @@ class PeerHandlers:
     async def writers(self, request: Request) -> Answer:
         """By name."""
         after: tuple[str] | None = values_of(request.query.cursor, tuple[str])
-        asked = requests.WriterNames(
-            after=after[0] if after else "", contains=request.query.contains, limit=request.query.limit + 1
-        )
-        rows = await self._broker.ask(asked, list[requests.WriterRow])
+        asked = Writers(after=after[0] if after else "", contains=request.query.contains, limit=request.query.limit + 1)
+        rows = await self._broker.ask(asked, list[WriterRow])
         items = [
             Writer(
-                name=row.name,
+                name=row.writer,
                 owner=row.owner,
                 epoch=row.epoch,
                 partitions=row.partitions,
@@ -197,7 +195,7 @@ class PeerHandlers:
 
     async def forget_writer(self, request: Request) -> Answer:
         """Its chunks would be taken again."""
-        asked = requests.DropWriter(name=request.places["name"], by=request.caller.by)
+        asked = DropWriter(name=request.places["name"], by=request.caller.by, over="http")
         if not await self._broker.ask(asked, bool):
             fail("not-found", f"there is no writer {request.places['name']!r}", field="path.name")
         return Answer(Done())

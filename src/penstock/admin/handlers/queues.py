@@ -12,7 +12,6 @@ import msgspec
 from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
 from penstock.admin.admin_requests import QueueFull, QueueRow
-from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror, QueueTotals, total_of
@@ -30,6 +29,7 @@ from penstock.admin.resources.queues import (
     Rates,
 )
 from penstock.admin.times import moment, moment_or_none
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.core.policy import Policy, policy_of, rules_of
 from penstock.patterns import fits_queue
 
@@ -40,7 +40,7 @@ _LAST = 2**63 - 1
 class QueueHandlers:
     """Handles what is about queues."""
 
-    def __init__(self, broker: BrokerClient, mirror: Mirror, journal: JournalView) -> None:
+    def __init__(self, broker: WatchedBroker, mirror: Mirror, journal: JournalView) -> None:
         self._broker = broker
         self._mirror = mirror
         self._journal = journal

@@ -10,11 +10,9 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from penstock.admin import admin_requests as requests
 from penstock.admin.access import Caller
 from penstock.admin.admin_requests import QueueRow
 from penstock.admin.audit import Audit
-from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.mirror import Mirror, settled
 from penstock.admin.pages import cursor_of, page, values_of
@@ -29,8 +27,9 @@ from penstock.admin.resources.sql import (
     SqlTable,
 )
 from penstock.admin.store import StateFile
+from penstock.admin.watched_broker import WatchedBroker
 from penstock.endpoint.companion import Reporter
-from penstock.endpoint.readers_and_writers import ReaderRow
+from penstock.endpoint.readers_and_writers import ReaderRow, Readers
 from penstock.sql.pool import Died, Pool, SqlRefused, TookTooLong
 from penstock.sql.requests import GIVEN, VIEWS, Format, ListTables, Outcome, Query
 from penstock.sql.requests import Request as Asked
@@ -49,7 +48,7 @@ class SqlHandlers:
     """Handles what is about SQL."""
 
     def __init__(
-        self, broker: BrokerClient, mirror: Mirror, store: StateFile, audit: Audit, pool: Pool, reporter: Reporter
+        self, broker: WatchedBroker, mirror: Mirror, store: StateFile, audit: Audit, pool: Pool, reporter: Reporter
     ) -> None:
         self._broker = broker
         self._mirror = mirror
@@ -115,7 +114,7 @@ class SqlHandlers:
             rows = await self._mirror.chosen(lambda row: caller.may("view", row.namespace, row.name))
             return [_queue(row) for row in rows]
         if table == "readers":
-            found = await self._broker.ask(requests.ReaderNames(), list[ReaderRow])
+            found = await self._broker.ask(Readers(), list[ReaderRow])
             return [_reader(row) for row in found]
         return self._audit.rows()
 

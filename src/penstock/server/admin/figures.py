@@ -28,8 +28,8 @@ class Buckets:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def told(self) -> Histogram:
-        """As it is now."""
+    def histogram(self) -> Histogram:
+        """A snapshot."""
         return Histogram(bounds=list(self._bounds), counts=list(self._counts), sum=self._sum)
 
 

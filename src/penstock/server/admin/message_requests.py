@@ -7,7 +7,7 @@ from penstock.core.browse import lane_after, out_after, ready_after
 from penstock.core.queue import Out, Queue
 from penstock.core.structures import lane
 from penstock.server.admin.queue_requests import QueueRequests, operator
-from penstock.server.admin.refused import RequestRefused
+from penstock.server.companions.request_table import Handlers, RequestRefused
 from penstock.server.network.runtime import Runtime
 
 
@@ -18,6 +18,13 @@ class MessageRequests:
         self._runtime = runtime
         self._broker = runtime.broker
         self._queues = queues
+        self.handlers: Handlers = {
+            requests.Browse: self.browse,
+            requests.Find: self.find,
+            requests.PositionOf: lambda request: runtime.ids.position(request.id) or 0,
+            requests.DeleteMessage: self.delete,
+            requests.Work: self.work,
+        }
 
     def browse(self, request: requests.Browse) -> requests.Items:
         """Some messages of one state, in order."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock.admin import admin_requests as requests
 from penstock.core.queue import Out
 from penstock.patterns import fits_queue
-from penstock.schema import Reason
-from penstock.server.admin.refused import RequestRefused
+from penstock.server.companions.request_table import Handlers, RequestRefused
 from penstock.server.network.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -24,6 +22,14 @@ class PeerRequests:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._broker = runtime.broker
+        self.handlers: Handlers = {
+            requests.Connections: self.connections,
+            requests.ConnectionNumbered: self.connection,
+            requests.CloseConnection: self.close,
+            requests.Locks: self.locks,
+            requests.ReleaseLock: self.release,
+            requests.Leases: self.leases,
+        }
 
     # Connections
 
@@ -115,16 +121,6 @@ class PeerRequests:
             out.delivered_at,
         )
 
-    # Readers and writers
-
-    def writers(self, request: requests.WriterNames) -> list[requests.WriterRow]:
-        """The next few by name, and one more if there are more."""
-        wanted = request.contains
-        names = (name for name in self._broker.writers if name > request.after and wanted in name)
-        chosen = nsmallest(min(request.limit, requests.PIECE), names)
-        rows = ((name, self._broker.writers[name]) for name in chosen)
-        return [requests.WriterRow(name, each.owner, each.epoch, len(each.chunks), each.at) for name, each in rows]
-
     def leases(self, request: requests.Leases) -> list[requests.LeaseRow]:
         """The next few by position: they are kept in this order."""
         later = (lease for position, lease in self._broker.leases.items() if position > request.after)
@@ -139,13 +135,6 @@ class PeerRequests:
             )
             for lease in islice(later, min(request.limit, requests.PIECE))
         ]
-
-    def return_leases(self, reader: str) -> bool:
-        """Give back one of a reader's leases. False: it has none."""
-        leases = self._broker.leases_of(reader)
-        if leases:
-            self._broker.return_lease(leases[0], Reason.RELEASED, self._runtime.now())
-        return bool(leases)
 
 
 def _row(runtime: Runtime, session: Session[Any]) -> requests.ConnectionRow:

@@ -9,7 +9,7 @@ from penstock.core.commands.publish import admit
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.schema import Reason
-from penstock.server.admin.refused import RequestRefused
+from penstock.server.companions.request_table import Handlers, RequestRefused
 from penstock.server.network.runtime import Runtime
 
 #: The number of the connection that stands for operators. Peers have numbers from 0, leases have -1.
@@ -25,6 +25,16 @@ class QueueRequests:
         self._broker = runtime.broker
         #: Numbers of all queues, as they were when somebody began to list them.
         self._numbers: list[int] = []
+        self.handlers: Handlers = {
+            requests.Queues: self.rows,
+            requests.QueueNamed: lambda request: self.full(self.find(request.namespace, request.name)),
+            requests.CreateNamespace: self.create_namespace,
+            requests.DeleteNamespace: self.delete_namespace,
+            requests.CreateQueue: self.create,
+            requests.ConfigureQueue: self.configure,
+            requests.DeleteQueue: self.delete,
+            requests.Publish: self.publish,
+        }
 
     def find(self, namespace: str, name: str) -> Queue:
         """The queue. Raises RequestRefused."""

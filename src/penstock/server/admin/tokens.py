@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.admin.admin_requests import MakeToken, Token
 from penstock.patterns import includes_every_queue
+from penstock.server.companions.request_table import RequestRefused
 from penstock.server.network.access import TokenRule
 from penstock.server.options.broker_options import AccessRule
 from penstock.server.options.listener_options import OptionError
@@ -31,8 +32,11 @@ TOKEN_BYTES = 32
 FIRST = "first admin"
 
 
-class TokenRefused(Exception):
+class TokenRefused(RequestRefused):
     """The token is not made, or not revoked. The text says why."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("conflict", text)
 
 
 class TokensUnreadable(Exception):

@@ -82,7 +82,7 @@ class Runtime:
         self.commits = commits
         self._commit_waiters = CommitWaiters()
         self.log = log
-        self.readers = readers or ReaderTable(log)
+        self.readers = readers or ReaderTable(log, engine.broker)
         self.ids = Ids(engine.log.identity, engine.broker)
         self.loop = asyncio.get_running_loop()
         self.backlog = engine.backlog = Backlog(engine.log, self.loop.call_soon_threadsafe, self.loop.call_later)

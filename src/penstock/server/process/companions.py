@@ -15,7 +15,8 @@ from penstock.admin.settings import AdminSettings
 from penstock.endpoint.settings import EndpointSettings
 from penstock.server.admin.http_companion import http_process, wanted_http
 from penstock.server.companions.companion_process import CompanionProcess
-from penstock.server.companions.private_socket import Answers, Notes, PrivateSocket
+from penstock.server.companions.private_socket import NoteStore, PrivateSocket
+from penstock.server.companions.request_table import Answers
 from penstock.server.flight.flight_companion import flight_process, wanted_settings
 from penstock.server.logs import Logger
 from penstock.server.options.broker_options import BrokerOptions
@@ -44,12 +45,12 @@ class Companions:
         """Where they listen."""
         return [Listening(name, process.address) for name, process in self.running.items() if process.address]
 
-    async def open_socket(self, answers: Answers, values: Notes | None) -> None:
+    async def open_socket(self, answers: Answers, notes: NoteStore | None) -> None:
         """Have requests answered by these from now on. Raises OSError."""
         if self._socket is not None:
-            self._socket.answers = answers
+            self._socket.answer_with(answers)
             return
-        private = PrivateSocket(self._log, answers, values)
+        private = PrivateSocket(self._log, answers, notes)
         await private.open()
         self._socket = private
 

@@ -13,10 +13,10 @@ from typing import Any
 from penstock.journal import Journal
 from penstock.journal.errors import LogAway
 from penstock.server.admin.figures import BrokerMeasures
+from penstock.server.companions.request_table import StandbyAnswers
 from penstock.server.logs import Logger
 from penstock.server.network.listeners import load_sessions
 from penstock.server.options.broker_options import BrokerOptions
-from penstock.server.process.answers import StandbyAnswers
 from penstock.server.process.companions import Companions
 from penstock.server.process.journals import chosen_journal, chosen_retention
 from penstock.server.process.local_folder import LocalFolder

@@ -17,8 +17,12 @@ from penstock.server.admin.broker_requests import AdminRequests
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.http_companion import first_token
 from penstock.server.admin.tokens import KeptTokens, TokenFile, TokenStore
+from penstock.server.companions.request_table import RequestTable
+from penstock.server.companions.shared_requests import SharedRequests
 from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, CommitDriver, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
+from penstock.server.flight.lease_requests import LeaseRequests
+from penstock.server.flight.write_requests import WriteRequests
 from penstock.server.logs import Logger
 from penstock.server.maintenance.lease_keeper import LeaseKeeper
 from penstock.server.maintenance.schedule import Maintenance
@@ -26,7 +30,6 @@ from penstock.server.maintenance.scrub import Scrub
 from penstock.server.network.listeners import ListenError, OpenListener, open_listeners
 from penstock.server.network.runtime import Runtime
 from penstock.server.options.broker_options import BrokerOptions
-from penstock.server.process.answers import ServingAnswers
 from penstock.server.process.companions import Companions
 from penstock.server.process.configured_queues import configure_queues
 from penstock.server.process.drain import Drain
@@ -71,7 +74,9 @@ class Serving:
         self._over = asyncio.Event()
         self._listeners: list[OpenListener] = []
         # What is read from the journal comes first: no thread has to be ended where that is not possible now.
-        self._readers = ReaderTable(self._log, self._journal.values, self._options.limits.readers_per_identity)
+        self._readers = ReaderTable(
+            self._log, opened.engine.broker, self._journal.values, self._options.limits.readers_per_identity
+        )
         self._tokens = TokenStore(self._kept_tokens())
         self._runtime = self._make_runtime(opened.engine)
         self._runtime.peers.token_rules = self._tokens.rules
@@ -194,7 +199,7 @@ class Serving:
 
     async def _let_in(self) -> bool:
         """Open the listeners, and say so. False: the first token can't be kept, so we give way."""
-        companions, answers = self._parts.companions, ServingAnswers(self._runtime, self._admin)
+        companions, answers = self._parts.companions, self._answers()
         values = None if self._options.ephemeral else self._parts.folder or self._journal.values
 
         async def open_socket() -> None:
@@ -209,14 +214,23 @@ class Serving:
         await when_room(self._say_ready, self._stopping, self._log)
         return True
 
+    def _answers(self) -> RequestTable:
+        runtime = self._runtime
+        handlers = {
+            **SharedRequests(runtime).handlers,
+            **LeaseRequests(runtime).handlers,
+            **WriteRequests(runtime).handlers,
+            **self._admin.handlers,
+        }
+        return RequestTable(runtime, handlers)
+
     async def _say_ready(self) -> None:
         listening = [Listening(listener.protocol, listener.address) for listener in self._listeners]
         listening += self._parts.companions.listening
         self._parts.ready.write("serving", listening)
         for each in listening:
-            self._admin.listeners.setdefault(each.protocol, []).append(each.address)
-        told = {protocol: " ".join(addresses) for protocol, addresses in self._admin.listeners.items()}
-        self._log.info("ready", **told, code=compiled.state.value)
+            self._admin.add_listener(each.protocol, each.address)
+        self._log.info("ready", **self._admin.listeners, code=compiled.state.value)
         notify("READY=1\nSTATUS=serving")
 
     def reload_certificates(self) -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import msgspec
 
 from penstock.core.broker import Broker
 from penstock.endpoint.readers_and_writers import ReaderRow
-from penstock.flight import flight_requests as requests
+from penstock.flight.flight_requests import Report, TakeLease
 from penstock.journal.contract import ValueStore
 from penstock.server.logs import Logger
 from penstock.server.registry.names import check_owner
@@ -62,7 +61,7 @@ class Pin(NamedTuple):
     at: int
 
 
-class TooMany(Exception):
+class TooManyReaders(Exception):
     """There is no room for another reader. The text says what to do."""
 
 
@@ -72,10 +71,13 @@ class ReaderTable:
     ``share`` is how many one identity may have.
     """
 
-    def __init__(self, log: Logger, values: ValueStore | None = None, share: int = MOST_READERS) -> None:
-        #: Tells who has leased something.
-        self.leasing: Callable[[], Collection[str]] = lambda: ()
+    def __init__(
+        self, log: Logger, broker: Broker, values: ValueStore | None = None, share: int = MOST_READERS
+    ) -> None:
+        #: Held while a request settles, takes or returns leases in several turns of the loop.
+        self.leasing = asyncio.Lock()
         self._log = log
+        self._broker = broker
         self._share = share
         self._values = values
         self._writing = asyncio.Lock()
@@ -85,40 +87,41 @@ class ReaderTable:
         self._dirty = False
         self._saved_at = 0.0
 
-    def report(self, told: requests.Report, now: int) -> None:
-        """A reader is this far. Raises TooMany or NotYours."""
-        entry = self._entry(told.reader, told.owner, now)
-        entry.view, entry.where, entry.position = told.view, told.where, told.position
-        entry.lag_rows, entry.lag_seconds, entry.lost_from = told.lag_rows, told.lag_seconds, told.lost_from
-        entry.pin, entry.peer = told.pin, told.peer
+    def report(self, report: Report, now: int) -> None:
+        """Note a reader's position. Raises TooManyReaders or NotYours."""
+        entry = self._entry(report.reader, report.owner, now)
+        entry.view, entry.where, entry.position = report.view, report.where, report.position
+        entry.lag_rows, entry.lag_seconds, entry.lost_from = report.lag_rows, report.lag_seconds, report.lost_from
+        entry.pin, entry.peer = report.pin, report.peer
 
-    async def begin(self, asked: requests.TakeLease, now: int) -> bool:
-        """A reader leases. False: another query has taken over its name. The newest to begin has it, durably on return.
+    async def begin(self, request: TakeLease, now: int) -> bool:
+        """Let a query lease under the reader's name, which it takes over from older queries, durably on return.
 
-        Raises TooMany or NotYours.
+        False: a newer query has taken over the name. Raises TooManyReaders or NotYours.
         """
-        entry = self._entry(asked.reader, asked.owner, now)
-        if asked.instance in entry.former:
+        entry = self._entry(request.reader, request.owner, now)
+        if request.instance in entry.former:
             return False
-        is_new = asked.instance != entry.instance
+        is_new = request.instance != entry.instance
         if is_new:
             if entry.instance:
                 entry.former = [*entry.former, entry.instance][-MOST_FORMER:]
-            entry.instance = asked.instance
+            entry.instance = request.instance
         if not entry.view:
-            first = asked.queues[0] if asked.queues else ""
+            first = request.queues[0] if request.queues else ""
             entry.view = "leased"
-            entry.where = first if len(asked.queues) < 2 else f"{first} and {len(asked.queues) - 1} more"
+            entry.where = first if len(request.queues) < 2 else f"{first} and {len(request.queues) - 1} more"
         if entry.view == "leased":
-            entry.position = max(entry.position, asked.start)
+            entry.position = max(entry.position, request.start)
         if is_new:
             await self.save()  # after a crash, one that was taken over must not take over itself
         return True
 
-    def owner(self, reader: str) -> str:
-        """Whose the reader is; empty: nobody's."""
+    def check_owner(self, reader: str, caller: str) -> None:
+        """Raises NotYours if the reader has another owner than the caller."""
         entry = self._entries.get(reader)
-        return entry.owner if entry is not None else ""
+        if entry is not None:
+            check_owner("reader", reader, entry.owner, caller)
 
     def forget(self, reader: str) -> bool:
         """Drop a reader. False: it is not known."""
@@ -141,11 +144,11 @@ class ReaderTable:
         """What is to be kept. May be called from any thread."""
         return [Pin(each.reader, each.position, each.at) for each in list(self._entries.values()) if each.pin]
 
-    def listed(self, broker: Broker) -> list[ReaderRow]:
+    def listed(self) -> list[ReaderRow]:
         """All of them, as operators see them. Whoever has leases is there, whether it was heard of or not."""
         leased: Counter[str] = Counter()
         since: dict[str, int] = {}
-        for lease in broker.leases.values():
+        for lease in self._broker.leases.values():
             leased[lease.entry.reader] += len(lease.connection.out)
             since[lease.entry.reader] = lease.entry.since
         unheard = [name for name in leased if name not in self._entries]
@@ -204,12 +207,12 @@ class ReaderTable:
         full = bool(owner) and counts[owner] >= self._share
         if not full and len(self._entries) < MOST_READERS:
             return
-        busy = self.leasing()
+        busy = {lease.entry.reader for lease in self._broker.leases.values()}
         theirs = [each for each in self._entries.values() if each.owner == owner or not full]
         loose = [each for each in theirs if not each.pin and each.reader not in busy]
         if not loose:
             what = f"{len(theirs)} readers {'of yours ' if full else ''}have pinned or leased something already"
-            raise TooMany(f"{what}, and there may be no more: forget those that will not come back")
+            raise TooManyReaders(f"{what}, and there may be no more: forget those that will not come back")
         del self._entries[min(loose, key=lambda each: (-counts[each.owner], each.at)).reader]
 
     def _load(self) -> dict[str, Entry]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pytest
 
-from penstock.endpoint.readers_and_writers import ReaderRow
+from penstock.endpoint.broker_client import AsyncBrokerClient, BrokerAway, BrokerClient
+from penstock.endpoint.framing import FRAME_BYTES, BrokerRefused, Refusal, Request
+from penstock.endpoint.readers_and_writers import DropWriter, ReaderRow, Readers
 from penstock.endpoint.rights import Allowed, AskRights
-from penstock.flight.broker import BrokerClient
-from penstock.flight.calls import Problem
-from penstock.flight.flight_requests import FRAME_BYTES, OutNow, Outs, Readers
-from penstock.flight.problems import Trouble
+from penstock.flight.flight_requests import OutNow, Outs
 
 LENGTH = Struct("<I")
+T = TypeVar("T")
 
 
 class Listener:
@@ -80,11 +81,48 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
     found.close()
 
 
-@pytest.fixture
-def door(listener: Listener) -> Iterator[BrokerClient]:
-    found = BrokerClient(str(listener.path), patience=5)
+class Door(Protocol):
+    """A client, whichever it is."""
+
+    def ask(self, request: Request, kind: type[T]) -> T: ...
+
+    def close(self) -> None: ...
+
+
+class Waited:
+    """``AsyncBrokerClient`` on a loop of its own."""
+
+    def __init__(self, path: str, patience: float) -> None:
+        self._runner = asyncio.Runner()
+        self._client = AsyncBrokerClient(path, patience)
+
+    def ask(self, request: Request, kind: type[T]) -> T:
+        return self._runner.run(self._client.ask(request, kind))
+
+    def close(self) -> None:
+        async def close() -> None:
+            self._client.close()
+
+        self._runner.run(close())
+        self._runner.close()
+
+
+@pytest.fixture(params=[BrokerClient, Waited])
+def make(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, float], Door]]:
+    doors: list[Door] = []
+
+    def found(path: Path, patience: float = 5) -> Door:
+        doors.append(request.param(str(path), patience))
+        return doors[-1]
+
     yield found
-    found.close()
+    for door in doors:
+        door.close()
+
+
+@pytest.fixture
+def door(listener: Listener, make: Callable[[Path], Door]) -> Door:
+    return make(listener.path)
 
 
 def framed(value: object) -> bytes:
@@ -92,14 +130,14 @@ def framed(value: object) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
-def test_a_question_and_its_answer(listener: Listener, door: BrokerClient) -> None:
+def test_a_question_and_its_answer(listener: Listener, door: Door) -> None:
     out = OutNow(position=7, messages=b"\x01" * 16)
     listener.answer = lambda request: framed(out)
     assert door.ask(Outs(), OutNow) == out
     assert listener.requests == [{"type": "outs"}]
 
 
-def test_lists_and_plain_values(listener: Listener, door: BrokerClient) -> None:
+def test_lists_and_plain_values(listener: Listener, door: Door) -> None:
     reader = ReaderRow(
         reader="r", view="v", where="w", position=1, lag_rows=2, lag_seconds=3.0, pin=False, peer="p", at=4
     )
@@ -109,21 +147,22 @@ def test_lists_and_plain_values(listener: Listener, door: BrokerClient) -> None:
     assert door.ask(Readers(), bool) is True
 
 
-def test_a_problem_is_raised(listener: Listener, door: BrokerClient) -> None:
-    listener.answer = lambda request: framed(Problem(code="refused", text="full"))
-    with pytest.raises(Trouble, match="full") as caught:
-        door.ask(Outs(), OutNow)
-    assert caught.value.problem.code == "refused"
+def test_a_refusal_is_raised(listener: Listener, door: Door) -> None:
+    for refusal in (Refusal(code="refused", text="full"), Refusal(code="stale", text="full", field="body.x")):
+        listener.answer = lambda request, refusal=refusal: framed(refusal)  # type: ignore[misc]
+        with pytest.raises(BrokerRefused, match="full") as caught:
+            door.ask(Outs(), OutNow)
+        assert caught.value.refusal == refusal
 
 
-def test_a_connection_is_used_again(listener: Listener, door: BrokerClient) -> None:
+def test_a_connection_is_used_again(listener: Listener, door: Door) -> None:
     listener.answer = lambda request: framed(Allowed(open=True))
     for _ in range(5):
         assert door.ask(AskRights(address="x"), Allowed).open
     assert listener.connections == 1
 
 
-def test_one_that_was_closed_meanwhile_is_replaced(listener: Listener, door: BrokerClient) -> None:
+def test_one_that_was_closed_meanwhile_is_replaced(listener: Listener, door: Door) -> None:
     listener.answer = lambda request: framed(Allowed(open=True))
     door.ask(AskRights(address="x"), Allowed)
     listener.hang_up()
@@ -131,34 +170,44 @@ def test_one_that_was_closed_meanwhile_is_replaced(listener: Listener, door: Bro
     assert listener.connections == 2
 
 
-def test_a_broker_that_hangs_up_is_away(listener: Listener, door: BrokerClient) -> None:
+def test_a_broker_that_hangs_up_is_away(listener: Listener, door: Door) -> None:
     listener.answer = lambda request: None
     assert _away(door)
     listener.answer = lambda request: framed(Allowed(open=True))
     assert door.ask(AskRights(address="x"), Allowed).open
 
 
-def test_a_frame_that_is_too_long_is_away(listener: Listener, door: BrokerClient) -> None:
+def test_a_change_is_not_sent_twice(listener: Listener, door: Door) -> None:
+    listener.answer = lambda request: framed(True)
+    change = DropWriter(name="w", over="flight")
+    assert door.ask(change, bool)
+    listener.answer = lambda request: None
+    with pytest.raises(BrokerAway, match="check whether the change was made"):
+        door.ask(change, bool)
+    assert len(listener.requests) == 2
+
+
+def test_a_frame_that_is_too_long_is_away(listener: Listener, door: Door) -> None:
     listener.answer = lambda request: LENGTH.pack(FRAME_BYTES + 1)
     assert _away(door)
 
 
-def test_nobody_there(tmp_path: Path) -> None:
-    assert _away(BrokerClient(str(tmp_path / "nobody")))
+def test_nobody_there(tmp_path: Path, make: Callable[[Path], Door]) -> None:
+    assert _away(make(tmp_path / "nobody"))
 
 
-def test_nobody_answers_in_time(listener: Listener) -> None:
+def test_nobody_answers_in_time(listener: Listener, make: Callable[[Path, float], Door]) -> None:
     done = threading.Event()
 
     def wait(request: Any) -> None:
         done.wait(10)
 
     listener.answer = wait
-    assert _away(BrokerClient(str(listener.path), patience=0.05))
+    assert _away(make(listener.path, 0.05))
     done.set()
 
 
-def _away(door: BrokerClient) -> bool:
-    with pytest.raises(Trouble) as caught:
+def _away(door: Door) -> bool:
+    with pytest.raises(BrokerAway, match="the broker does not answer"):
         door.ask(AskRights(address="x"), Allowed)
-    return caught.value.problem.code == "away"
+    return True
