@@ -1,1 +1,1 @@
-"""``archive``: published messages become tables, each message once. See docs/pipelines.md."""
+"""``archive``: published messages go to a sink, by default tables, each message once. See docs/pipelines.md."""
