@@ -80,6 +80,6 @@ def test_a_lake_that_lost_what_was_known_of_messages_is_refused(spark: Any, tmp_
     before = rows_of(tmp_path / "lake")
     insight(spark, tmp_path / "lake").batch(batches[1], 1)
     (tmp_path / "lake" / "_penstock" / "insight" / "state" / "messages.db").unlink()
-    with pytest.raises(LakeError, match=r"is not of the last batch .*: restore .* as a whole, or remove it and"):
+    with pytest.raises(LakeError, match=r"does not match the last batch: .* Restore .* as a whole, or remove it and"):
         insight(spark, tmp_path / "lake").batch(batches[2], 2)
     assert before != rows_of(tmp_path / "lake")

@@ -28,24 +28,24 @@ from support.insight import KEYS, Rows, check
 class Batches:
     """Events in batches, each in two parts, as executors make them; and the rows of all tables so far."""
 
-    def __init__(self, folder: Path, memory: InsightState | None = None) -> None:
+    def __init__(self, folder: Path, state: InsightState | None = None) -> None:
         folder.mkdir(exist_ok=True)
         self.database = folder / "messages.db"
-        self.memory = memory or InsightState()
+        self.state = state or InsightState()
         self.rows: Rows = {name: {} for name in tables.TABLES}
 
     def take(self, events: pa.Table) -> None:
-        half, memory = events.num_rows // 2, self.memory
-        unit = min(memory.finer, default=MINUTE if memory.watermark else SECOND)
+        half, state = events.num_rows // 2, self.state
+        unit = min(state.finer, default=MINUTE if state.watermark else SECOND)
         halves = [part for part in (events.slice(0, half), events.slice(half)) if part.num_rows]
-        parts = [partials.encode(*partials.add_up(part, memory.watermark, unit)) for part in halves]
+        parts = [partials.encode(*partials.add_up(part, state.watermark, unit)) for part in halves]
         with MessageStore.opened(self.database) as store:
-            ledgers, _ = sums.add(memory, [partials.decode(*part) for part in parts], store)
+            ledgers, _ = sums.add(state, [partials.decode(*part) for part in parts], store)
             store.commit("a batch")
         for name, rows in tables.rows_of(ledgers):
             self.rows[name] |= {tuple(row[key] for key in KEYS if key in row): row for row in rows}
         # As a file has it.
-        self.memory = msgspec.json.decode(msgspec.json.encode(ledgers.memory(2 * MINUTE)), type=InsightState)
+        self.state = msgspec.json.decode(msgspec.json.encode(ledgers.close(2 * MINUTE)), type=InsightState)
 
 
 def in_batches(folder: Path, events: pa.Table, count: int) -> Batches:
@@ -75,14 +75,14 @@ def test_the_first_minutes_are_told_in_finer_steps_as_long_as_they_are_few(tmp_p
         before = dict(batches.rows[name])
         batches.take(events.slice(young.num_rows))
         assert batches.rows[name] == before
-        assert unit not in batches.memory.finer
+        assert unit not in batches.state.finer
 
 
 def test_there_are_no_finer_steps_of_very_many_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(minutes, "FINER_QUEUES", 2)
     batches = Batches(tmp_path)
     batches.take(random_events(tmp_path / "journal", 8, 40))
-    assert batches.memory.finer == {}
+    assert batches.state.finer == {}
 
 
 # ----------------------------------------------------------------------------------------------- what messages cost
@@ -135,7 +135,7 @@ def test_space_is_given_back_when_a_long_queue_was_worked_off(tmp_path: Path) ->
 
 def test_a_database_that_cant_be_written_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / "messages.db").mkdir()
-    text = r"messages\.db can't be read and written \(unable to open database file\): mend that, and run again"
+    text = r"messages\.db can't be read and written: unable to open database file\. Correct that, and run again"
     with pytest.raises(LakeError, match=text), MessageStore.opened(tmp_path / "messages.db"):
         pass
 
@@ -148,16 +148,16 @@ def test_purged_messages_are_removed_a_day_later_some_with_each_batch(
     with MessageStore.opened(tmp_path / "messages.db") as store:
         rows = [(number, 1, 0, number, number, number) for number in range(1, 11)]
         key = {1: QueueKey("default", "jobs")}
-        store.apply(Changes(key, nothing, Places.of(rows), [Purge(1, 0, 8, 500)], 500))
+        store.apply(Changes(key, nothing, Places.from_rows(rows), [Purge(1, 0, 8, 500)], 500))
         left = []
         for until in (499, 500, 500, 501):
-            store.apply(Changes({}, nothing, Places.of([]), [], until + messages.PURGED_KEPT))
+            store.apply(Changes({}, nothing, Places.from_rows([]), [], until + messages.PURGED_KEPT))
             left.append(sorted(store.find(np.arange(20)).message.tolist()))
     assert left == [list(range(1, 11)), list(range(5, 11)), [8, 9, 10], [8, 9, 10]]
 
 
 def test_a_batch_that_was_decided_is_made_up_for_from_its_file(tmp_path: Path) -> None:
-    put = Places.of([(5, 1, 0, 5, 50, 50), (6, 1, 1, 9, 90, 60)])
+    put = Places.from_rows([(5, 1, 0, 5, 50, 50), (6, 1, 1, 9, 90, 60)])
     changes = Changes({1: QueueKey("default", "jobs")}, np.array([3, 5]), put, [Purge(1, 0, 4, 40)], 99)
     messages.write_changes(tmp_path / "changes.arrow", changes, "the one before")
     again, before = messages.read_changes(tmp_path / "changes.arrow")
@@ -169,7 +169,7 @@ def test_a_batch_that_was_decided_is_made_up_for_from_its_file(tmp_path: Path) -
 
 def test_a_database_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "messages.db").write_bytes(b"something else" * 1000)
-    text = r"messages\.db, what insight knows of messages, can't be used .*: restore .* as a whole"
+    text = r"messages\.db, the database of insight, can't be used: .*\. Restore .* as a whole"
     with pytest.raises(LakeError, match=text), MessageStore.opened(tmp_path / "messages.db"):
         pass
 

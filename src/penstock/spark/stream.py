@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from penstock.flight.calls import Advance, Advanced, Pick, Range, Status

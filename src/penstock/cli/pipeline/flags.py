@@ -55,8 +55,7 @@ LAKE = [
 ]
 STORE = [
     pairs_option(
-        "--store",
-        help="For s3://…: endpoint, region, key, secret, session; @FILE is read. [default: AWS_… variables]",
+        "--store", help="For s3://…: endpoint, region, key, secret, session; @FILE is read. [default: AWS_… variables]"
     ),
     pairs_option(
         "--catalogue",

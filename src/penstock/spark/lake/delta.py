@@ -43,16 +43,14 @@ class DeltaFormat(Transactional):
 
     log_folder = "_delta_log"
 
-    def __init__(
-        self, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
-    ) -> None:
-        super().__init__(store, name, catalogue, only_read=only_read)
+    @override
+    def _prepare(self, catalogue: CatalogueOptions, only_read: bool) -> None:
         self._delta: Any = library("deltalake", "spark")
         self._actions: Any = library("deltalake.transaction", "spark")
         errors = library("deltalake.exceptions", "spark")
         self.conflicts = (errors.CommitFailedError,)
         self.failures = (errors.DeltaError, OSError)
-        self._uri = store.uri(name)
+        self._uri = self.store.uri(self.name)
         self._table: Any = None
 
     @override

@@ -41,12 +41,9 @@ class IcebergFormat(Transactional):
 
     log_folder = "metadata"
 
-    def __init__(
-        self, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
-    ) -> None:
-        """``only_read``: change nothing, and do without our own catalogue, which may be on another machine."""
-        super().__init__(store, name, catalogue, only_read=only_read)
-        self._catalogue = IcebergCatalogue(store, catalogue or CatalogueOptions(), only_read=only_read)
+    @override
+    def _prepare(self, catalogue: CatalogueOptions, only_read: bool) -> None:
+        self._catalogue = IcebergCatalogue(self.store, catalogue, only_read=only_read)
         self.conflicts = self._catalogue.conflicts
         self.failures = self._catalogue.failures
         self._table: Any = None

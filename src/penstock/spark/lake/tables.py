@@ -91,6 +91,10 @@ class Table(ABC):
         """``only_read``: change nothing, not even what an earlier run has left."""
         self.store = store
         self.name = name
+        self._prepare(catalogue or CatalogueOptions(), only_read)
+
+    def _prepare(self, catalogue: CatalogueOptions, only_read: bool) -> None:  # noqa: B027 - plain files need none
+        """Load the format's library."""
 
     @classmethod
     @abstractmethod
@@ -142,11 +146,8 @@ class Transactional(Table):
     #: The library's exceptions for a commit that lost against another one.
     conflicts: tuple[type[Exception], ...] = ()
 
-    def __init__(
-        self, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
-    ) -> None:
-        super().__init__(store, name, catalogue, only_read=only_read)
-        self._seen: tuple[str, int | None] | None = None
+    #: The journal that this table was opened for, and its next position when we last looked.
+    _seen: tuple[str, int | None] | None = None
 
     @abstractmethod
     def refresh(self) -> None:

@@ -42,14 +42,7 @@ from penstock.spark.pipelines.run import (
     lines_of,
     watched,
 )
-from penstock.spark.pipelines.windows import (
-    JournalMessages,
-    LakeTable,
-    MessageSource,
-    TableMessages,
-    Window,
-    frame,
-)
+from penstock.spark.pipelines.windows import JournalMessages, LakeTable, MessageSource, TableMessages, Window, frame
 
 #: Windows that are fetched ahead while chunks are published.
 AHEAD = 2
@@ -148,12 +141,7 @@ class Replay:
     """One replay by its name, on one lake."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        broker: BrokerSource,
-        folder: str,
-        name: str,
-        places: ArchiveOptions | None = None,
+        self, spark: SparkSession, broker: BrokerSource, folder: str, name: str, places: ArchiveOptions | None = None
     ) -> None:
         """``places`` are the store and the catalogue of the archive's tables."""
         self._spark = spark

@@ -19,13 +19,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from fastavro.schema import (
-    SchemaParseException,
-    UnknownType,
-    fingerprint,
-    parse_schema,
-    to_parsing_canonical_form,
-)
+from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
 from penstock.spark.pipelines.archive.conversion import Misfit
 

@@ -213,12 +213,7 @@ class Half:
             self._bad = None
 
 
-def read_stream(
-    pieces: Iterable[bytes],
-    source: FrameSource,
-    *,
-    payloads: bool = False,
-) -> Iterator[pa.RecordBatch]:
+def read_stream(pieces: Iterable[bytes], source: FrameSource, *, payloads: bool = False) -> Iterator[pa.RecordBatch]:
     """The frames of one direction of a connection, captured as plain bytes."""
     frames = Frames(payloads=payloads)
     half = Half(frames, source)

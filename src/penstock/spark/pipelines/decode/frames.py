@@ -286,12 +286,7 @@ class _Repeat:
         return values.take(pa.array(np.repeat(np.arange(len(values)), self._counts)))
 
 
-def _offsets(
-    counts: _Numbers,
-    lengths: _Numbers,
-    starts: list[int],
-    between: list[int],
-) -> _Numbers:
+def _offsets(counts: _Numbers, lengths: _Numbers, starts: list[int], between: list[int]) -> _Numbers:
     """Where each message begins: its run's start, and all that lies between."""
     before = np.cumsum(lengths) - lengths
     firsts = np.cumsum(counts) - counts

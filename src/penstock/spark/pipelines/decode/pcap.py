@@ -28,12 +28,7 @@ from typing import BinaryIO, NamedTuple
 from penstock.spark.pipelines.decode.packets import CapturedPacket
 
 #: Magic numbers, read as little-endian: byte order, and how many fractions make a microsecond.
-_MAGICS = {
-    0xA1B2C3D4: ("<", 1),
-    0xA1B23C4D: ("<", 1000),
-    0xD4C3B2A1: (">", 1),
-    0x4D3CB2A1: (">", 1000),
-}
+_MAGICS = {0xA1B2C3D4: ("<", 1), 0xA1B23C4D: ("<", 1000), 0xD4C3B2A1: (">", 1), 0x4D3CB2A1: (">", 1000)}
 #: No link has larger packets. More is a damaged file.
 MAX_PACKET = 16 * 2**20
 

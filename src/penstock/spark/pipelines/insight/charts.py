@@ -1,18 +1,18 @@
-"""What the report has of a chart: the values that ``web/charts/lines.js`` draws, and the same in words."""
+"""A chart of the report: the values that ``web/charts/lines.js`` draws, and a description in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-#: More points than this are drawn closer than one can see.
+#: With more points than this, neighbours would fall on one pixel.
 MOST_POINTS = 300
-#: Line widths, from the first line to the last, which is drawn above: lines that are equal show beside each other.
+#: Line widths, from the first line to the last, which is drawn on top: equal lines stay visible.
 WIDTHS = (5.0, 3.0, 1.4)
 
 
 class ChartLine(NamedTuple):
-    """One line of a chart. A gap is None. ``colour`` is a number, which the page's style knows."""
+    """One line of a chart. None is a gap. ``colour`` is a number of the page's style."""
 
     label: str
     values: Sequence[float | None]
@@ -20,7 +20,7 @@ class ChartLine(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Lines over the same steps (microseconds). ``kind`` is what they show: ``amount`` or ``duration``."""
+    """Lines over the same steps (microseconds). Their values are of kind ``amount`` or ``duration``."""
 
     title: str
     times: Sequence[int]
@@ -28,19 +28,19 @@ class Chart(NamedTuple):
     kind: str = "amount"
     #: Whether the space below its lines is filled.
     area: bool = False
-    #: What to say in place of a chart in which there is nothing to see.
+    #: The text in place of an empty chart.
     nothing: str = "nothing in this time"
-    #: Seconds across, at least.
+    #: The shortest period that it spans, in seconds.
     shortest: int = 600
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to see."""
+        """Whether no line has a value other than 0."""
         return not any(value for line in self.lines for value in line.values)
 
     @property
     def words(self) -> str:
-        """The chart for those who can't see it, or have no scripts."""
+        """A description for people who can't see the chart, or run no scripts."""
         show = amount if self.kind == "amount" else seconds
         found = []
         for line in self.lines:
@@ -51,7 +51,7 @@ class Chart(NamedTuple):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What ``draw`` of ``web/charts/lines.js`` takes. Times are seconds."""
+        """The argument of ``draw`` in ``web/charts/lines.js``. Times are in seconds."""
         widths = WIDTHS[-len(self.lines) :]
         return {
             "kind": self.kind,
@@ -68,12 +68,12 @@ class Chart(NamedTuple):
 
 
 def _rounded(values: Sequence[float | None]) -> list[float | None]:
-    """Four digits are more than a line shows."""
+    """Values with four digits, which is more than a plot shows."""
     return [None if value is None else float(f"{value:.4g}") for value in values]
 
 
 def amount(value: float) -> str:
-    """A number for people."""
+    """A number with three digits and a unit."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
             return f"{value / limit:.3g}{unit}"
@@ -81,7 +81,7 @@ def amount(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration for people."""
+    """A duration with three digits and a unit."""
     if value <= 0:
         return "0"
     if value < 1e-3:

@@ -1,7 +1,7 @@
 """Interpret moves of messages by where each message was before: depths, times in queues, and the oldest messages.
 
-The moves of a batch are sorted by message, after what is known of it, so that the state before and after a move are its
-neighbours. Messages that come and go within a batch leave nothing to remember.
+The moves of a batch are sorted by message, behind the message's known place, so that the row before a move is the state
+before it. Messages that come and go within a batch leave no trace in the store.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from penstock.spark.pipelines.insight.partials import (
 
 Array = npt.NDArray[Any]
 
-#: In place of a move's kind: what was known of a message before the batch.
+#: The kind of a row that is not a move, but a message's known place before the batch.
 _KNOWN = -1
 
 
 class Window(NamedTuple):
-    """The time of a batch, from the newest that was seen before it, and the first position that may be in it."""
+    """The time of a batch, since the newest event before it, and its first position."""
 
     since: int
     until: int
@@ -45,10 +45,10 @@ class Window(NamedTuple):
 
 
 class Lives:
-    """The moves of a batch, by message. Queues have the numbers that the store has for them."""
+    """The moves of a batch, by message. Queues have the store's numbers."""
 
     def __init__(self, moves: Moves, talkers: Sequence[str], store: MessageStore, new: dict[int, QueueKey]) -> None:
-        """``new`` are queues that the store does not know yet."""
+        """``new`` are queues that the store does not have yet."""
         self._talkers = talkers
         self._new = new
         self._store = store
@@ -60,7 +60,7 @@ class Lives:
         self._order(about, known)
 
     def _order(self, moves: Moves, known: Places) -> None:
-        """Everything by message, and then by position: what is known of it first."""
+        """Sort known places and moves by message, then by position."""
         none = np.zeros(len(known.message), np.int64)
         before = Moves(none - 1, none + _KNOWN, known.message, known.came_at, none, known.queue, none, none)
         rows = Moves(*(np.concatenate(pair) for pair in zip(before, moves, strict=True)))
@@ -74,7 +74,7 @@ class Lives:
         self._is_first[1:] = message[1:] != message[:-1]
         first = np.maximum.accumulate(np.where(self._is_first, np.arange(len(message)), 0))
         self._is_last = np.append(self._is_first[1:], True)[: len(message)]
-        #: Whether the message's publication was read, and when it was published.
+        #: Whether the message's publication was read, and its time.
         self._is_known = np.isin(self._rows.kind, (PUBLISHED, _KNOWN))[first] if len(first) else self._is_first
         self._born = born[order][first]
         self._was_dead = np.append(False, self._dead[:-1])[: len(message)] & ~self._is_first & self._is_known
@@ -83,7 +83,7 @@ class Lives:
     # Sums
 
     def add_to(self, found: defaultdict[tuple[int, int], StepSums], unit: int) -> None:
-        """Add what is known only with what was before, by queue and step."""
+        """Add the sums that depend on earlier events, by queue and step."""
         self._add_depths(found, unit)
         self._add_times(found, unit)
 
@@ -100,7 +100,7 @@ class Lives:
             found[key].waiting, found[key].buried = more, dead
 
     def _flows(self) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
-        """Position, queue, time, and how many more wait and are dead after it."""
+        """Position, queue, time, and the change in waiting messages and in dead letters."""
         rows, kind, known, dead = self._rows, self._rows.kind, self._is_known, self._was_dead
         ends = kind > DEAD
         comes = np.isin(kind, (PUBLISHED, REDRIVEN)) & known
@@ -109,7 +109,7 @@ class Lives:
         buried = dies.astype(np.int64) - (ends & known & dead)
         new = np.flatnonzero(kind != _KNOWN)
         yield rows.position[new], rows.queue[new], rows.at[new], waiting[new], buried[new]
-        sent = np.flatnonzero((kind == REDRIVEN) & known)  # it is missing where it was, alive or dead
+        sent = np.flatnonzero((kind == REDRIVEN) & known)  # it leaves its former queue, or that queue's dead letters
         was_dead = dead[sent].astype(np.int64)
         yield rows.position[sent], self._from[sent], rows.at[sent], was_dead - 1, -was_dead
         emptied = self._emptied
@@ -117,7 +117,7 @@ class Lives:
         yield emptied.position, emptied.queue, emptied.at, gone[0], gone[1]
 
     def _add_times(self, found: defaultdict[tuple[int, int], StepSums], unit: int) -> None:
-        """Times in queues; and dead letters that were taken are taken away from what talkers took."""
+        """Add times in queues, and subtract consumed dead letters from what talkers took."""
         taken = np.isin(self._rows.kind, (ACKNOWLEDGED, POPPED))
         rows = np.flatnonzero(taken & self._is_known & ~self._was_dead)
         took = self._rows.where(rows)
@@ -130,10 +130,10 @@ class Lives:
         for (queue, step, who), count in zip(keys, summed(which, None, len(keys)).tolist(), strict=True):
             found[queue, step].talkers[self._talkers[who]] = [0, 0, -count]
 
-    # What is remembered
+    # Changes of the store
 
     def changes(self, until: int) -> Changes:
-        """What the store has to change."""
+        """The batch's changes of the store."""
         rows = np.flatnonzero(self._is_last & self._is_known & (self._rows.kind <= DEAD) & (self._rows.kind != _KNOWN))
         left = self._rows.where(rows)
         put = Places(
@@ -147,14 +147,14 @@ class Lives:
                 if kind in (DELETED, DEAD_PURGED if dead else PURGED):
                     yield Purge(queue, dead, position, at)
 
-    # The oldest
+    # The oldest messages
 
     def oldest(self, window: Window) -> dict[tuple[int, int], int]:
-        """By queue and minute: when the message came that was the oldest at the minute's end. After ``apply``.
+        """When the oldest message at each minute's end arrived, by queue and minute. Call it after ``apply``.
 
-        Of the messages that came and left in the same minutes only the first matters, so what is put in order is as
-        much as there are minutes, not messages. In the order in which they came, a message is the oldest from the first
-        minute at whose end all before it have gone.
+        Of the messages that came and left in the same minutes only the first matters, so the sort is over minutes, not
+        messages. In the order of arrival, a message is the oldest from the first minute at whose end all earlier ones
+        are gone.
         """
         found: dict[tuple[int, int], int] = {}
         reached: defaultdict[int, int] = defaultdict(lambda: window.since // MINUTE)
@@ -165,7 +165,7 @@ class Lives:
         return found
 
     def _stays(self, window: Window) -> Iterator[tuple[int, int, int, int, int]]:
-        """Since when, in which queue, the first and last minute at whose end it was there, and when it came."""
+        """Each stay: its first position, queue, first and last minute at whose end it lasted, and its start."""
         rows = self._rows
         enters = np.isin(rows.kind, (PUBLISHED, REDRIVEN)) & self._is_known
         enters |= (rows.kind == _KNOWN) & ~self._dead & (self._since > self._before(rows.queue))
@@ -184,19 +184,19 @@ class Lives:
             yield int(self._since[number]), queue, begin, end, int(rows.at[number])
 
     def _standing(self, window: Window) -> Iterator[tuple[int, int, int, int, int]]:
-        """The same of the oldest of each queue that the batch is not about."""
+        """The same for the oldest message of each queue, if it was there before the batch."""
         found = self._store.oldest(window.position, self._purged)
         for queue, (since, at) in found.items():
             gone = self._emptied_at(np.array([queue]), np.array([since]), window)[0]
             yield since, queue, window.since // MINUTE, int(min(gone, window.until + MINUTE)) // MINUTE - 1, at
 
     def _before(self, queues: Array) -> Array:
-        """How far queues were emptied before the batch."""
+        """Up to which positions queues were emptied before the batch."""
         numbers, which = np.unique(queues, return_inverse=True)
         return np.array([self._purged.get((number, 0), -1) for number in numbers.tolist()], np.int64)[which]
 
     def _emptied_at(self, queues: Array, since: Array, window: Window) -> Array:
-        """When messages were purged that came at these positions; a time after the batch: they were not."""
+        """When messages that arrived at these positions were purged; a time after the batch: they were not."""
         found = np.full(len(queues), window.until + MINUTE, np.int64)
         emptied = self._emptied.where(np.flatnonzero(self._emptied.kind != DEAD_PURGED))
         for queue in np.unique(emptied.queue).tolist():

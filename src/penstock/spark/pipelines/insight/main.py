@@ -16,8 +16,8 @@ from penstock.spark.pipelines.insight.minutes import MINUTE, InsightState
 from penstock.spark.pipelines.insight.report import ReportTables, render
 from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, drive, start_of
 
-#: Files of a batch in its folder of the state: the open minutes, and what it changed of what is known of messages.
-_MEMORY, _CHANGES = "memory.json", "changes.arrow"
+#: Files of a batch in its folder of the state: the open minutes, and its changes of the database.
+_OPEN, _CHANGES = "memory.json", "changes.arrow"
 
 
 class InsightOptions(Struct, frozen=True):
@@ -26,10 +26,10 @@ class InsightOptions(Struct, frozen=True):
     pattern: str | None = None
     #: Minutes that ended this much before the newest event are closed. Microseconds.
     delay: int = 2 * MINUTE
-    #: The report is made anew after so many seconds at most, and is about so many hours.
+    #: The report is rendered at most once in this many seconds, and covers this many hours.
     report_seconds: float = 30.0
     report_hours: float = 24.0
-    #: Events of a batch: so many fit into Spark's usual memory (1 GB), and it is seen to get on.
+    #: Events of a batch: they fit into Spark's default memory (1 GB), and progress stays visible.
     max_events: int | None = 250_000
 
 
@@ -44,7 +44,7 @@ class Insight:
         identity: str = "",
         how: RunControl | None = None,
     ) -> None:
-        """``identity`` is that of the broker's journal; ``how`` is told what is being done."""
+        """``identity`` is that of the broker's journal; ``how`` receives the current activity."""
         self._how = RunControl() if how is None else how
         self._spark = spark
         self._identity = identity
@@ -61,30 +61,32 @@ class Insight:
         if attempt is None:
             return 0
         self._how.doing = f"batch {number}: adding up events"
-        memory = self._memory()
-        parts = sums.collect(sums.transform(events, memory))
+        state = self._open_minutes()
+        parts = sums.collect(sums.transform(events, state))
         rows = sum(partial.rows for partial, _ in parts)
         if rows:
             self._how.doing = f"batch {number}: writing what {rows:,} events have changed"
-            self._take(memory, parts, number, attempt)
+            self._take(state, parts, number, attempt)
         if time.monotonic() - self._reported >= self._options.report_seconds:
             self.report()
         return rows
 
-    def _take(self, memory: InsightState, parts: sums.Parts, number: int, attempt: Path) -> None:
+    def _take(self, state: InsightState, parts: sums.Parts, number: int, attempt: Path) -> None:
         """Write a batch, decide it, and update the database."""
         folder = self._state / attempt.name
         last = self._lake.last()
         database = self._state / "messages.db"
         if last is None:
-            remove(database)  # it belongs to tables that somebody has removed
+            remove(database)  # it belongs to tables that were removed
         with MessageStore.opened(database) as store:
             self._catch_up(store, last)
-            found = sums.add(memory, parts, store)
-            moves = tables.stage(found.ledgers, attempt, self.folder)  # first: closed minutes are not remembered
-            (attempt / _MEMORY).write_bytes(msgspec.json.encode(found.ledgers.memory(self._options.delay)))
+            found = sums.add(state, parts, store)
+            moves = tables.stage(
+                found.ledgers, attempt, self.folder
+            )  # before ``close`` drops minutes
+            (attempt / _OPEN).write_bytes(msgspec.json.encode(found.ledgers.close(self._options.delay)))
             write_changes(attempt / _CHANGES, found.changes, store.applied)
-            moves += [(attempt / name, folder / name) for name in (_MEMORY, _CHANGES)]
+            moves += [(attempt / name, folder / name) for name in (_OPEN, _CHANGES)]
             position = max(partial.position for partial, _ in parts) + 1
             self._lake.decide(number, moves, position, self._ledger_state(last, parts, folder.name))
             store.commit(folder.name)
@@ -96,12 +98,12 @@ class Insight:
         rows = before + sum(partial.rows for partial, _ in parts)
         return {"folder": folder, "identity": self._identity, "rows": rows}
 
-    def _memory(self) -> InsightState:
-        """The state after the batch before."""
+    def _open_minutes(self) -> InsightState:
+        """The state after the previous batch."""
         last = self._lake.last()
         if last is None:
             return InsightState()
-        return msgspec.json.decode((self._folder_of(last) / _MEMORY).read_bytes(), type=InsightState)
+        return msgspec.json.decode((self._folder_of(last) / _OPEN).read_bytes(), type=InsightState)
 
     def _folder_of(self, last: Decided) -> Path:
         return self._state / str(last.state["folder"])
@@ -114,9 +116,9 @@ class Insight:
         changes, before = read_changes(self._folder_of(last) / _CHANGES)
         if store.applied != before:
             raise LakeError(
-                f"what insight knows of messages in {self._state} is not of the last batch (it is of"
-                f" {store.applied or 'none'!r}, and not of {before!r}): restore {self._lake.hidden} as a whole, or"
-                f" remove it and {self.folder}, and run again: tables are then made from all that the journal has"
+                f"the database in {self._state} does not match the last batch: it is of {store.applied or 'none'!r},"
+                f" and not of {before!r}. Restore {self._lake.hidden} as a whole, or remove it and {self.folder}, and"
+                " run again: tables are then made from the whole journal"
             )
         store.apply(changes)
         store.commit(wanted)
@@ -129,10 +131,10 @@ class Insight:
 
     def report(self) -> None:
         """Render the report."""
-        self._how.doing = "making the report"
+        self._how.doing = "rendering the report"
         self._reported = time.monotonic()
-        memory, hours = self._memory(), self._options.report_hours
-        unit = min(memory.finer, default=MINUTE)
+        state, hours = self._open_minutes(), self._options.report_hours
+        unit = min(state.finer, default=MINUTE)
         names = ("queues", "dead_letters", "talkers", tables.BY_STEP[unit])
         queues, dead, talkers, steps = (tables.Recent(self.folder, name, hours) for name in names)
         found = ReportTables(queues, dead, talkers, steps, unit)
@@ -152,6 +154,6 @@ def run(
         more = {"queuePattern": options.pattern, "maxMessagesPerTrigger": options.max_events}
         events = broker.stream(spark, view="events", startingPosition=start_of(lake, identity), **more)
         progress = drive(events, lake, pipeline.batch, how)
-        if progress.done or lake.last() is not None:  # stopped in its first batch, it knows nothing that it could show
+        if progress.done or lake.last() is not None:  # stopped in its first batch, it has no rows to show
             pipeline.report()
     return progress

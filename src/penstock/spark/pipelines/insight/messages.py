@@ -1,12 +1,12 @@
-"""What ``insight`` knows of the messages that are still there: where each is, since when, and when it was published.
+"""The database of messages that are still in their queues: where each is, since when, and when it was published.
 
-A SQLite file, ``state.db``, in which a batch changes the rows that it is about: what that costs depends on what has
-changed, not on how many messages wait. The ledger of the lake decides what counts. A batch's changes are written beside
-its tables, as ``changes.arrow``, and decided with them; the database follows, in one transaction that names the batch.
-If it has not when the process ends, the next one makes up for it.
+It is a SQLite file, ``messages.db``. A batch touches only the rows of its own messages, so its cost depends on its
+events, not on the backlog. The ledger of the lake is authoritative: a batch's changes are written beside its tables, as
+``changes.arrow``, and decided with them. The database follows, in one transaction that names the batch. If the process
+ends before that, the next one applies the changes.
 
-A queue that is emptied costs one row, which says up to which position. Messages that were with consumers then may still
-be acknowledged, so those from before a purge are kept for a day; then they are removed, some with each batch.
+Emptying a queue adds one row, with a position. Messages that were with consumers at that time may still be
+acknowledged, so messages from before a purge are kept for a day, and then removed, some with each batch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from penstock.spark.pipelines.insight.minutes import QueueKey
 
 Array = npt.NDArray[Any]
 
-#: A message that was with a consumer when its queue was purged can still be acknowledged. After a day nobody waits.
+#: For how long messages from before a purge are kept: consumers that had one may still acknowledge it. Microseconds.
 PURGED_KEPT = 24 * 3600 * 1_000_000
-#: Messages from before a purge that one batch removes at most.
+#: Purged messages that one batch removes at most.
 REMOVED_AT_ONCE = 100_000
-#: Pages (4 KiB) of free space that one batch gives back at most.
+#: Free pages (4 KiB) that one batch returns to the file system at most.
 PAGES_AT_ONCE = 5000
-#: KiB that SQLite keeps of the file in memory.
+#: SQLite's page cache, in KiB.
 _CACHE = 65_536
 
 _SCHEMA = """
@@ -49,9 +49,9 @@ CREATE TABLE purges (queue INTEGER NOT NULL, dead INTEGER NOT NULL, position INT
 
 
 class Places(NamedTuple):
-    """Where messages are, a row each: in a queue or, ``dead``, among its dead letters.
+    """The places of messages, one per row: in a queue or, if ``dead``, among its dead letters.
 
-    ``since`` is the position of the event that brought a message there, ``came_at`` its time.
+    ``since`` is the position of the event that put a message there, ``came_at`` the time of that event.
     """
 
     message: Array
@@ -62,18 +62,18 @@ class Places(NamedTuple):
     published_at: Array
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[int, ...]]) -> Places:
-        """From rows."""
+    def from_rows(cls, rows: Iterable[tuple[int, ...]]) -> Places:
+        """From tuples of the fields."""
         table = np.array(list(rows), np.int64).reshape(-1, len(cls._fields))
         return cls(*table.T)
 
     def where(self, rows: Array) -> Places:
-        """Some of the rows."""
+        """These rows."""
         return Places(*(column[rows] for column in self))
 
 
 class Purge(NamedTuple):
-    """A queue, or its dead letters, were emptied: of what was there before the position nothing is."""
+    """A queue, or its dead letters, were emptied of everything from before a position."""
 
     queue: int
     dead: int
@@ -82,7 +82,7 @@ class Purge(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a batch changes. ``removed`` are positions of messages; those of ``put`` are new, or among the removed."""
+    """The changes of a batch. ``removed`` are messages; those of ``put`` are new, or among the removed."""
 
     queues: Mapping[int, QueueKey]
     removed: Array
@@ -93,7 +93,7 @@ class Changes(NamedTuple):
 
 
 class _ChangesHead(msgspec.Struct):
-    """What a file of changes says beside its rows."""
+    """The metadata of a file of changes."""
 
     before: str
     until: int
@@ -101,7 +101,7 @@ class _ChangesHead(msgspec.Struct):
     purges: list[Purge]
 
 
-#: By queue and ``dead``: the position of the last purge.
+#: The position of the last purge, by queue and ``dead``.
 Purged = dict[tuple[int, int], int]
 
 
@@ -109,17 +109,17 @@ Purged = dict[tuple[int, int], int]
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.OperationalError as error:  # no space, no rights: what is in it is sound
-        raise LakeError(f"{path} can't be read and written ({error}): mend that, and run again") from None
+    except sqlite3.OperationalError as error:  # no space or no permission: the content is intact
+        raise LakeError(f"{path} can't be read and written: {error}. Correct that, and run again") from None
     except sqlite3.DatabaseError as error:
         raise LakeError(
-            f"{path}, what insight knows of messages, can't be used ({error}): restore {path.parent.parent} as a whole,"
-            " or remove it and the tables of insight, and run again"
+            f"{path}, the database of insight, can't be used: {error}. Restore {path.parent.parent} as a whole, or"
+            " remove it and the tables of insight, and run again"
         ) from None
 
 
 class MessageStore:
-    """The database, open."""
+    """The open database. Changes count once they are committed."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -127,7 +127,7 @@ class MessageStore:
     @classmethod
     @contextmanager
     def opened(cls, path: Path) -> Iterator[MessageStore]:
-        """A database that is made if it is missing. What is not committed is as if it had not been."""
+        """Open a database, and create it if it is missing. Uncommitted changes are discarded at the end."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             _explained(path),
@@ -139,17 +139,17 @@ class MessageStore:
 
     def _prepare(self) -> None:
         self._database.execute(f"PRAGMA cache_size = -{_CACHE}")
-        self._database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect before the first table
+        self._database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only has an effect before the first table
         self._database.execute("BEGIN IMMEDIATE")
         if not self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             for statement in _SCHEMA.split(";"):
                 self._database.execute(statement)
 
-    # What is known
+    # Reading
 
     @property
     def applied(self) -> str:
-        """The last batch that is in it; empty: none."""
+        """The last committed batch; empty: none."""
         row = self._database.execute("SELECT batch FROM applied").fetchone()
         return "" if row is None else str(row[0])
 
@@ -159,19 +159,19 @@ class MessageStore:
         return {QueueKey(namespace, queue): number for namespace, queue, number in found}
 
     def purged(self) -> Purged:
-        """How far queues were emptied."""
+        """Up to which position queues were emptied."""
         found = self._database.execute("SELECT queue, dead, max(position) FROM purges GROUP BY queue, dead")
         return {(queue, dead): position for queue, dead, position in found}
 
     def find(self, messages: Array) -> Places:
-        """Where these are, as far as that is known. Not in order."""
+        """The known places of these messages, in no order."""
         wanted = msgspec.json.encode(messages.tolist()).decode()
         names = ", ".join(Places._fields)
         text = f"SELECT {names} FROM json_each(?) JOIN messages ON message = value"
-        return Places.of(self._database.execute(text, (wanted,)))
+        return Places.from_rows(self._database.execute(text, (wanted,)))
 
     def oldest(self, before: int, purged: Purged) -> dict[int, tuple[int, int]]:
-        """Of each queue, the message that is longest in it, if it came before a position: since, and its time."""
+        """The position and time of each queue's oldest message, if it was there before a position."""
         found = {}
         text = "SELECT since, came_at FROM messages WHERE queue = ? AND dead = 0 AND since > ? ORDER BY since LIMIT 1"
         for (number,) in self._database.execute("SELECT number FROM queues").fetchall():
@@ -180,10 +180,10 @@ class MessageStore:
                 found[number] = row[0], row[1]
         return found
 
-    # Changing it
+    # Writing
 
     def apply(self, changes: Changes) -> None:
-        """Change what a batch changes. It counts when it is committed."""
+        """Apply the changes of a batch."""
         run, many = self._database.execute, self._database.executemany
         many("INSERT INTO queues VALUES (?, ?, ?)", [(number, *key) for number, key in changes.queues.items()])
         removed = msgspec.json.encode(changes.removed.tolist()).decode()
@@ -194,22 +194,19 @@ class MessageStore:
         self._forget(changes.until - PURGED_KEPT)
 
     def _forget(self, before: int) -> None:
-        """Remove some of what was purged long ago."""
+        """Remove some of the messages that were purged long ago."""
         over = self._database.execute("SELECT rowid, queue, dead, position FROM purges WHERE at <= ?", (before,))
         left = REMOVED_AT_ONCE
         for row, *purge in over.fetchall():
             text = "SELECT message FROM messages WHERE queue = ? AND dead = ? AND since < ? LIMIT ?"
-            removed = self._database.execute(
-                f"DELETE FROM messages WHERE message IN ({text})",
-                (*purge, left),
-            ).rowcount
+            removed = self._database.execute(f"DELETE FROM messages WHERE message IN ({text})", (*purge, left)).rowcount
             left -= removed
             if left <= 0:
                 return
             self._database.execute("DELETE FROM purges WHERE rowid = ?", (row,))
 
     def commit(self, batch: str) -> None:
-        """All that was changed counts, as that of a batch."""
+        """Commit all changes, as those of a batch."""
         self._database.execute("DELETE FROM applied")
         self._database.execute("INSERT INTO applied VALUES (?)", (batch,))
         self._database.execute("COMMIT")
@@ -217,21 +214,21 @@ class MessageStore:
         self._database.execute("BEGIN IMMEDIATE")
 
     def _shrink(self) -> None:
-        """Give back some space if half of it is free: the queues were longer once."""
+        """Return some space to the file system if half of the file is free."""
         free, pages = (
             self._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count")
         )
         if free > pages // 2:
-            # As a script, as only that runs it to its end: each of its steps gives back one page.
+            # As a script, which runs to its end: a single step returns one page.
             self._database.executescript(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})")
 
 
-#: In place of the queue of a message that is removed.
+#: The queue of a removed message in a file of changes.
 _NOWHERE = -1
 
 
 def write_changes(file: Path, changes: Changes, before: str) -> None:
-    """Keep what a batch changes; ``before`` is the batch that it comes after."""
+    """Write the changes of a batch; ``before`` is the previous batch."""
     queues = [(number, *key) for number, key in changes.queues.items()]
     head = msgspec.json.encode(_ChangesHead(before, changes.until, queues, changes.purges))
     nothing = np.zeros(len(changes.removed), np.int64)
@@ -243,7 +240,7 @@ def write_changes(file: Path, changes: Changes, before: str) -> None:
 
 
 def read_changes(file: Path) -> tuple[Changes, str]:
-    """What a batch changes, and the batch that it comes after."""
+    """The changes of a batch, and the previous batch."""
     with pa.OSFile(str(file)) as source:
         table = pa.ipc.open_file(source).read_all()
     head = msgspec.json.decode(table.schema.metadata[b"head"], type=_ChangesHead)

@@ -1,10 +1,9 @@
-"""What happened in a queue in a step of time: counts that add up, and what the tables of ``insight`` show of them.
+"""Sums of each queue by step of time, and the rows that the tables of ``insight`` show of them.
 
-Pure: no Spark and no files. Each batch hands in its sums; here they are added to the steps that are still open, and
-rows are made of them. Everything is a sum or a largest value, so the way the events were cut into batches does not
-matter.
+Pure: no Spark and no files. The sums of a batch are added to the open steps, and rows are made of these. Everything is
+a sum or a maximum, so it does not matter how events were cut into batches.
 
-A step is a minute. While all that is known lies within a short time, there are finer ones as well, for the report.
+A step is a minute. While everything so far lies within a short time, there are finer steps as well, for the report.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-#: Durations are counted in buckets that grow by this factor: a percentile is off by 1 % at most.
+#: Durations are counted in buckets that grow by this factor, so a percentile is off by at most 1 %.
 GROWTH = 1.0202
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
-#: Steps finer than a minute, and how long after the first event they are kept: as many as a plot shows.
+#: Steps finer than a minute, and the time since the first event up to which they are kept: as many as a plot shows.
 FINER = {SECOND: 5 * MINUTE, 10 * SECOND: 40 * MINUTE}
-#: With more queues than this, there are no finer steps: nobody looks at as many plots in the first minutes.
+#: With more queues than this there are no finer steps: their plots would be too many to look at.
 FINER_QUEUES = 50
 PERCENTILES = (50, 95, 99)
-#: So many talkers of a queue and minute are named; the others are one row.
+#: Talkers of a queue and minute that are listed; the rest share one row.
 TALKERS = 20
 OTHERS = "(others)"
 
@@ -54,26 +53,25 @@ class StepSums(msgspec.Struct):
     """The sums of one queue and step."""
 
     counts: dict[str, int] = {}
-    #: How many more are in the queue, and among its dead letters, at the end than at the beginning; or, if the queue
-    #: was deleted meanwhile, than after that.
+    #: The change in messages and in dead letters over the step; since the deletion, if the queue was deleted.
     waiting: int = 0
     buried: int = 0
     deleted: bool = False
-    #: When the message came that was the oldest at the end; None: there was none. Known of minutes only.
+    #: When the message that was the oldest at the end arrived; None: the queue was empty. Only for minutes.
     oldest: int | None = None
     in_queue: dict[int, int] = {}
     to_acknowledge: dict[int, int] = {}
     reasons: dict[str, int] = {}
-    #: By protocol and host: published, bytes, taken.
+    #: Published, bytes and taken, by protocol and host.
     talkers: dict[str, list[int]] = {}
 
     @classmethod
-    def none(cls) -> StepSums:
-        """Sums to add to: nothing happened yet."""
+    def empty(cls) -> StepSums:
+        """Sums that start at zero."""
         return cls({}, in_queue={}, to_acknowledge={}, reasons={}, talkers={})
 
     def add(self, other: StepSums) -> None:
-        """Add what happened later in the same step."""
+        """Add later sums of the same step."""
         for mine, more in (
             (self.counts, other.counts),
             (self.in_queue, other.in_queue),
@@ -97,14 +95,14 @@ def _add(mine: dict[Any, int], more: dict[Any, int]) -> None:
 
 
 class Depth(msgspec.Struct):
-    """How many messages are in a queue, and among its dead letters."""
+    """The number of messages in a queue, and of its dead letters."""
 
     waiting: int = 0
     buried: int = 0
 
 
 class QueueSteps(msgspec.Struct):
-    """A queue as it is remembered: how deep it was before its open steps, and these, by their number since 1970."""
+    """The state of a queue: its depth before its open steps, and these, by their number since 1970."""
 
     namespace: str
     queue: str
@@ -113,25 +111,25 @@ class QueueSteps(msgspec.Struct):
 
 
 class InsightState(msgspec.Struct):
-    """What is remembered from batch to batch."""
+    """The state between batches."""
 
-    #: The newest time of an event, microseconds; 0 before the first.
+    #: The newest time of an event, in microseconds; 0 before the first.
     watermark: int = 0
     #: By minute.
     queues: list[QueueSteps] = []
-    #: The time of the first event, microseconds; 0 before it.
+    #: The time of the first event, in microseconds; 0 before it.
     first: int = 0
-    #: By finer steps, and their microseconds.
+    #: The same in finer steps, by their microseconds.
     finer: dict[int, list[QueueSteps]] = {}
 
 
 def duration(number: int) -> float:
-    """The duration that a bucket stands for, in seconds."""
+    """The duration of a bucket, in seconds."""
     return 0.0 if number == 0 else 2 * GROWTH**number / (GROWTH + 1) / 1e6
 
 
 def percentile(histogram: dict[int, int], percent: float) -> float | None:
-    """The duration, in seconds, that so many percent do not exceed (nearest rank); None without any."""
+    """A percentile (nearest rank) in seconds; None for an empty histogram."""
     rank = math.ceil(sum(histogram.values()) * percent / 100)
     for number in sorted(histogram):
         rank -= histogram[number]
@@ -141,12 +139,12 @@ def percentile(histogram: dict[int, int], percent: float) -> float | None:
 
 
 def finest(span: int) -> int:
-    """The steps in which so long a time is shown."""
+    """The finest steps for a period of this length."""
     return next((unit for unit, limit in FINER.items() if span < limit), MINUTE)
 
 
 class Ledger:
-    """Adds batches to what is remembered, in steps of one length, and shows it as rows."""
+    """The open steps of all queues, of one length: takes the sums of batches, and makes rows."""
 
     def __init__(self, unit: int, queues: Iterable[QueueSteps], watermark: int) -> None:
         self.unit = unit
@@ -157,23 +155,23 @@ class Ledger:
         return len(self._queues)
 
     def step(self, queue: QueueKey, number: int) -> StepSums:
-        """The sums to add to."""
+        """The sums of a step."""
         entry = self._queues.get(queue)
         if entry is None:
             entry = self._queues[queue] = QueueSteps(*queue, Depth(), {})
         found = entry.steps.get(number)
         if found is None:
-            found = entry.steps[number] = StepSums.none()
+            found = entry.steps[number] = StepSums.empty()
         return found
 
     def forget_oldest(self, number: int) -> None:
-        """What was the oldest in this step is told anew, as the step was not over."""
+        """Discard the oldest messages at the end of this step: it was not over yet."""
         for entry in self._queues.values():
             if number in entry.steps:
                 entry.steps[number].oldest = None
 
     def close(self, delay: int) -> list[QueueSteps]:
-        """What to remember: steps that ended more than ``delay`` before the newest event are closed."""
+        """Close the steps that ended more than ``delay`` before the newest event. Returns the state."""
         closed = (self.watermark - delay) // self.unit
         for entry in self._queues.values():
             for number, depth in _depths(entry):
@@ -183,7 +181,7 @@ class Ledger:
         return [each for each in self._queues.values() if each.steps or each.depth.waiting or each.depth.buried]
 
     def queue_rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each queue and step in which something happened or, of minutes, waited."""
+        """A row for each queue and step with events or, for minutes, waiting messages."""
         for queue, entry in self._queues.items():
             for number, depth in _depths(entry):
                 sums = entry.steps[number]
@@ -198,13 +196,13 @@ class Ledger:
                 yield row
 
     def reason_rows(self) -> Iterator[dict[str, Any]]:
-        """The table ``dead_letters``."""
+        """Rows of the table ``dead_letters``."""
         for names, sums in self._all():
             for reason, count in sorted(sums.reasons.items()):
                 yield {**names, "reason": reason, "messages": count}
 
     def talker_rows(self) -> Iterator[dict[str, Any]]:
-        """The table ``talkers``: those who sent or took the most, and all others together."""
+        """Rows of the table ``talkers``: those with the most traffic, and one for the rest."""
         for names, sums in self._all():
             ranked = sorted(sums.talkers.items(), key=lambda item: (-item[1][0] - item[1][2], item[0]))
             rest = [item[1] for item in ranked[TALKERS:]]
@@ -222,38 +220,38 @@ class Ledger:
 
 
 class Ledgers:
-    """What is remembered: by minute, and in finer steps while all of it is about a short time."""
+    """The open steps: minutes, and finer ones while everything so far lies within a short time."""
 
-    def __init__(self, memory: InsightState, first: int, until: int) -> None:
-        """``first`` is the time of the batch's first event, ``until`` the newest of all so far."""
-        self.first = memory.first or first
-        self.minutes = Ledger(MINUTE, memory.queues, until)
-        self.minutes.forget_oldest(memory.watermark // MINUTE)
+    def __init__(self, state: InsightState, first: int, until: int) -> None:
+        """``first`` is the time of the batch's first event, ``until`` the newest so far."""
+        self.first = state.first or first
+        self.minutes = Ledger(MINUTE, state.queues, until)
+        self.minutes.forget_oldest(state.watermark // MINUTE)
         self.finer = {
-            unit: Ledger(unit, memory.finer.get(unit, ()), until)
+            unit: Ledger(unit, state.finer.get(unit, ()), until)
             for unit, limit in FINER.items()
-            if until - self.first < limit and (unit in memory.finer or not memory.watermark)
+            if until - self.first < limit and (unit in state.finer or not state.watermark)
         }
 
     @property
     def finest(self) -> int:
-        """The finest steps that there are, in microseconds."""
+        """The finest steps, in microseconds."""
         return min(self.finer, default=MINUTE)
 
     def add(self, queue: QueueKey, at: int, sums: StepSums) -> None:
-        """Add sums of a step that began at a time and is no longer than the finest."""
+        """Add sums of a step that began at this time and is at most as long as the finest."""
         for ledger in (self.minutes, *self.finer.values()):
             ledger.step(queue, at // ledger.unit).add(sums)
 
-    def memory(self, delay: int) -> InsightState:
-        """What to remember. ``delay`` is how long after its end a step is closed, in microseconds."""
+    def close(self, delay: int) -> InsightState:
+        """Close the steps that ended more than ``delay`` microseconds before the newest event. Returns the state."""
         few = len(self.minutes) <= FINER_QUEUES
         finer = {unit: ledger.close(delay) for unit, ledger in self.finer.items() if few}
         return InsightState(self.minutes.watermark, self.minutes.close(delay), self.first, finer)
 
 
 def _depths(entry: QueueSteps) -> Iterable[tuple[int, Depth]]:
-    """How deep the queue was at the end of each step, in order."""
+    """The depth of a queue at the end of each step, in order."""
     waiting, buried = entry.depth.waiting, entry.depth.buried
     found = []
     for number in sorted(entry.steps):

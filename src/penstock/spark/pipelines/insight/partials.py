@@ -1,11 +1,11 @@
-"""What executors make of events: sums by queue and step of time, and the *moves* of messages.
+"""Executors reduce events to sums by queue and step of time, and to the *moves* of messages. Pure: no Spark.
 
-Sums need nothing but the event itself: how many came, went, were given back; bytes; times to acknowledge; who. A move
-is an event after which a message is somewhere else: it came, left, died, was sent to another queue; or a queue was
-emptied. What moves mean for depths and times in queues depends on what was before, which the driver knows (``lives``).
+Sums depend on single events: messages in, out and returned, bytes, times to acknowledge, hosts. A move is an event that
+puts a message somewhere else: it was published, removed, made a dead letter or redriven; or its queue was emptied. What
+a move means for depths and times in queues depends on earlier events, which only the driver knows (``lives``).
 
-Nothing goes event by event. A part of a batch becomes one row of two values, ``Partial`` and ``Moves`` as bytes, so
-that a batch is one stage without a shuffle. No Spark here: ``sums`` has it call this.
+All work is done on columns. A part of a batch becomes one row of two values, ``Partial`` and ``Moves`` as bytes, so a
+batch is one stage without a shuffle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.spark.pipelines.insight.minutes import COUNTS, GROWTH, QueueKey, S
 
 Array = npt.NDArray[Any]
 
-#: What moves messages, by the number that a move has for it. Those from ``PURGED`` on are about a whole queue.
+#: The kinds of moves, by their numbers. From ``PURGED`` on they concern a whole queue.
 MOVES = (
     "published", "redriven", "dead", "acknowledged", "popped", "dropped", "purged", "dead_purged", "queue_deleted",
 )  # fmt: skip
@@ -36,7 +36,7 @@ _PORT = re.compile(r":\d+$")
 
 
 class Moves(NamedTuple):
-    """Moves of messages, a row each. Times are microseconds; ``delivered`` is 0 where there was no delivery."""
+    """Moves of messages, one per row. Times are in microseconds; ``delivered`` is 0 without a delivery."""
 
     position: Array
     kind: Array
@@ -45,16 +45,16 @@ class Moves(NamedTuple):
     delivered: Array
     queue: Array
     talker: Array
-    #: How many went, where a queue was emptied.
+    #: Messages removed when a queue was emptied.
     emptied: Array
 
     def where(self, rows: Array) -> Moves:
-        """Some of the rows, or all in another order."""
+        """These rows, in this order."""
         return Moves(*(column[rows] for column in self))
 
 
 class PartialSums(msgspec.Struct, array_like=True):
-    """What happened in a queue in a step. Both are numbers: of the partial's ``queues``, and of steps since 1970."""
+    """The sums of a queue and a step: its index in the partial's ``queues``, and the number of steps since 1970."""
 
     queue: int
     step: int
@@ -62,7 +62,7 @@ class PartialSums(msgspec.Struct, array_like=True):
 
 
 class Partial(msgspec.Struct, array_like=True):
-    """A part of a batch: how many events, their last position, first and last time, and the sums."""
+    """A part of a batch: the number of events, their last position, first and last time, and the sums."""
 
     rows: int
     position: int
@@ -76,7 +76,7 @@ class Partial(msgspec.Struct, array_like=True):
 
 
 def encode(partial: Partial, moves: Moves) -> tuple[bytes, bytes]:
-    """As bytes."""
+    """Serialise a part."""
     batch = pa.record_batch(list(moves), names=list(Moves._fields))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
@@ -85,13 +85,13 @@ def encode(partial: Partial, moves: Moves) -> tuple[bytes, bytes]:
 
 
 def decode(partial: bytes, moves: bytes) -> tuple[Partial, Moves]:
-    """From bytes."""
+    """Deserialise a part."""
     table = pa.ipc.open_stream(moves).read_all()
     return msgspec.msgpack.decode(partial, type=Partial), Moves(*(column.to_numpy() for column in table.columns))
 
 
 def add_up(events: pa.Table, since: int, unit: int) -> tuple[Partial, Moves]:
-    """Events of the view, in steps of ``unit`` or coarser ones. Times before ``since`` count as ``since``."""
+    """Reduce events, in steps of ``unit`` or coarser ones. Times before ``since`` count as ``since``."""
     at = np.maximum(_numbers(events, "at"), since)
     known = pc.fill_null(pc.not_equal(events.column("queue"), ""), False)
     positions = _numbers(events, "position")
@@ -100,7 +100,7 @@ def add_up(events: pa.Table, since: int, unit: int) -> tuple[Partial, Moves]:
     queues = [tuple(each.split("\0")) for each in part.queues]
     ends = int(positions.max()), int(at.min()), int(at.max())
     partial = Partial(events.num_rows, *ends, unit, queues, part.talkers, [])  # type: ignore[arg-type]
-    found: defaultdict[tuple[int, int], StepSums] = defaultdict(StepSums.none)
+    found: defaultdict[tuple[int, int], StepSums] = defaultdict(StepSums.empty)
     part.add_counts(found)
     part.add_reasons(found)
     part.add_talkers(found)
@@ -110,7 +110,7 @@ def add_up(events: pa.Table, since: int, unit: int) -> tuple[Partial, Moves]:
 
 
 class _Part:
-    """The columns of events, as numbers."""
+    """Events with their columns coded as numbers."""
 
     def __init__(self, events: pa.Table, at: Array, unit: int) -> None:
         self._events = events
@@ -133,7 +133,7 @@ class _Part:
         return np.isin(self._kind, [number for number, name in enumerate(self._kinds) if name in kinds])
 
     def add_counts(self, found: dict[tuple[int, int], StepSums]) -> None:
-        """What is counted by queue and step."""
+        """Add ``COUNTS`` by queue and step."""
         expired = pc.fill_null(pc.equal(self._events.column("reason"), "expired"), False)
         again = (self._delivered != 0) & (_numbers(self._events, "deliveries") > 1)
         kinds = ("published", "acknowledged", "popped", "dead", "redriven", "dropped")
@@ -151,7 +151,7 @@ class _Part:
             found[key].counts = {name: value for name in COUNTS if (value := int(sums[name][number]))}
 
     def add_reasons(self, found: dict[tuple[int, int], StepSums]) -> None:
-        """Why messages died."""
+        """Add dead letters by reason."""
         rows = self._is("dead")
         reason, reasons = _coded(self._events.column("reason"))
         keys, which = groups(self._queue[rows], self._step[rows], reason[rows])
@@ -159,7 +159,7 @@ class _Part:
             found[queue, step].reasons[reasons[number]] = count
 
     def add_talkers(self, found: dict[tuple[int, int], StepSums]) -> None:
-        """Who published and took how much. Dead letters count among what was taken: the driver takes them away."""
+        """Add traffic by host. ``taken`` includes dead letters, which the driver subtracts."""
         published, taken = self._is("published"), self._is("acknowledged", "popped")
         rows = published | taken
         keys, which = groups(self._queue[rows], self._step[rows], self._talker[rows])
@@ -169,7 +169,7 @@ class _Part:
             found[queue, step].talkers[self.talkers[talker]] = values
 
     def add_durations(self, found: dict[tuple[int, int], StepSums]) -> None:
-        """Times from a delivery to its acknowledgement."""
+        """Add times from delivery to acknowledgement."""
         rows = self._is("acknowledged") & (self._delivered != 0)
         lasted = buckets(self._at[rows] - self._delivered[rows])
         keys, which = groups(self._queue[rows], self._step[rows], lasted)
@@ -177,7 +177,7 @@ class _Part:
             found[queue, step].to_acknowledge[number] = count
 
     def moves(self) -> Moves:
-        """The events that move messages."""
+        """The moves among the events."""
         number = np.array([MOVES.index(name) if name in MOVES else -1 for name in self._kinds] or [-1], np.int8)
         kind = number[self._kind]
         whole = Moves(
@@ -188,19 +188,19 @@ class _Part:
 
 
 def _numbers(events: pa.Table, name: str) -> Array:
-    """A column; 0 for null."""
+    """A column of numbers, with 0 for null."""
     found: Array = pc.fill_null(events.column(name).cast(pa.int64()), 0).to_numpy()
     return found
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[Array, list[str]]:
-    """A text column as numbers, and what they stand for. Null is an empty text."""
+    """A text column as codes, and the texts of the codes. Null is an empty text."""
     found = pc.fill_null(column, "").combine_chunks().dictionary_encode()
     return found.indices.to_numpy().astype(np.int64), found.dictionary.to_pylist()
 
 
 def groups(*columns: Array) -> tuple[list[Any], Array]:
-    """The different rows of these columns, as tuples, and which of them each row is."""
+    """The distinct rows of these columns, as tuples, and the index of each row among them."""
     key = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values, inverse = np.unique(column, return_inverse=True)
@@ -210,7 +210,7 @@ def groups(*columns: Array) -> tuple[list[Any], Array]:
 
 
 def summed(which: Array, values: Array | None, size: int) -> Array:
-    """The sum of the values of each group; without values, how many rows it has."""
+    """The sum of each group's values; without values, its number of rows."""
     if values is None:
         return np.bincount(which, minlength=size)
     found = np.zeros(size, np.int64)
@@ -219,13 +219,13 @@ def summed(which: Array, values: Array | None, size: int) -> Array:
 
 
 def buckets(microseconds: Array) -> Array:
-    """The bucket that counts each duration; ``minutes.duration`` is the inverse."""
+    """The bucket of each duration; ``minutes.duration`` is the inverse."""
     longer = np.maximum(microseconds, 1).astype(np.float64)
     return np.ceil(np.log(longer) / math.log(GROWTH)).astype(np.int64)
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterable[pa.Table]:
-    """Record batches put together until they have so many rows."""
+    """Record batches combined into tables of at least this many rows."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -240,7 +240,7 @@ def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterable[pa.Table]
 
 
 def joined(parts: Sequence[tuple[Partial, Moves]]) -> tuple[list[QueueKey], list[str], Moves]:
-    """The moves of several parts as one, in order of their positions, with queues and talkers numbered anew."""
+    """The moves of all parts, by position, with common numbers for queues and talkers."""
     queues: dict[QueueKey, int] = {}
     talkers: dict[str, int] = {}
     found = []

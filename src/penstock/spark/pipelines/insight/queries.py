@@ -10,15 +10,15 @@ from penstock.spark.pipelines.insight.minutes import QueueKey
 from penstock.spark.pipelines.insight.tables import file_name, step_column
 
 
-class Behind:
-    """Queries of the time that a report is about. Times are microseconds; the last step is included."""
+class FigureQueries:
+    """Queries over a report's period. Times are in microseconds; the last step is included."""
 
     def __init__(self, folder: Path, first: int, last: int) -> None:
         self._folder = folder
         self._first, self._last = first, last
 
     def rows(self, table: str, columns: Sequence[str], queue: QueueKey | None = None) -> str:
-        """The rows in which one of the columns says something, of one queue or of all."""
+        """The rows of a queue, or those of all queues in which one of the columns is neither null nor 0."""
         names = [] if queue is not None else ["namespace", "queue"]
         shown = ", ".join([*names, step_column(table), *columns])
         wanted = [f"coalesce({', '.join(f'nullif({name}, 0)' for name in columns)}) IS NOT NULL"]
@@ -27,12 +27,12 @@ class Behind:
         return self._select(shown, table, wanted, f"ORDER BY {', '.join([step_column(table), *names])}")
 
     def ends(self, column: str) -> str:
-        """The last value of a column of ``queues``, of each queue."""
+        """The last value of a column of ``queues``, for each queue."""
         shown = f"namespace, queue, max(minute) AS minute, arg_max({column}, minute) AS {column}"
         return self._select(shown, "queues", [], "GROUP BY namespace, queue ORDER BY namespace, queue")
 
     def sums(self, table: str, columns: Sequence[str], by: Sequence[str]) -> str:
-        """Sums of columns."""
+        """Sums of columns, grouped by others."""
         shown = ", ".join([*by, *(f"sum({name}) AS {name}" for name in columns)])
         return self._select(shown, table, [], f"GROUP BY {', '.join(by)} ORDER BY {', '.join(by)}")
 

@@ -1,8 +1,8 @@
 """The report of ``insight``: one HTML file with plots, which needs no network.
 
-It shows the rows of the tables and nothing else, and beside each figure how to get at its rows. With many queues, each
-has a page of its own within the file, and the first page is an index. ``report.html`` is its template; names come from
-clients, so all that is put in is escaped. Charts are drawn by the browser, as in the console (``penstock.web``).
+It shows only rows of the tables, and beside each figure the query for its rows. With many queues, each has its own page
+within the file, and the first page is an index. ``report.html`` is the template. Names come from clients, so all values
+are escaped. The browser draws the charts, as in the console (``penstock.web``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from markupsafe import Markup
 from penstock import web
 from penstock.spark.pipelines.insight.charts import MOST_POINTS, Chart, ChartLine, amount, seconds
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, SECOND, QueueKey
-from penstock.spark.pipelines.insight.queries import Behind
+from penstock.spark.pipelines.insight.queries import FigureQueries
 from penstock.spark.pipelines.insight.tables import BY_STEP, with_numbers
 
-#: Queues whose plots are all on the first page. If there are more, each has a page.
+#: Up to this many queues have their plots on the first page. With more, each has a page.
 PLOTTED = 12
-#: Queues with plots at most, and lines of the table of queues: those with the most traffic.
+#: At most this many queues have plots, and this many a line in the table: those with the most traffic.
 PAGES = 200
 ROWS = 1000
 #: Lines of the tables of dead letters and talkers.
@@ -58,10 +58,10 @@ _STEPS = {SECOND: "second", 10 * SECOND: "10 seconds", MINUTE: "minute"}
 
 
 class ReportTables(NamedTuple):
-    """The rows of the time that the report is about: by minute, and of queues in steps of ``unit`` microseconds too.
+    """The rows of the report's period: by minute, and for queues also in steps of ``unit`` microseconds.
 
-    Each is several tables, in the order of their times, of which one at a time is in memory: there may be very many
-    queues. They are gone through twice.
+    Each is an iterable of tables in the order of time, only one of which is in memory at once, since there may be very
+    many queues. Each is iterated twice.
     """
 
     queues: Iterable[pa.Table]
@@ -79,12 +79,12 @@ class Script(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """By which the page's policy knows it."""
+        """Its source in the page's Content-Security-Policy."""
         return f"'sha256-{base64.b64encode(hashlib.sha256(self.text.encode()).digest()).decode()}'"
 
 
 class Tile(NamedTuple):
-    """One large number, and how to get at its rows. ``warns``: it is bad if it is not 0."""
+    """One large number, and the query for its rows. ``warns``: highlighted unless it is 0."""
 
     name: str
     value: int
@@ -93,14 +93,14 @@ class Tile(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A name that leads to its plots."""
+    """A name that links to its plots."""
 
     text: str
     href: str
 
 
 class RowTable(NamedTuple):
-    """A table, and how to get at the rows behind it. The first ``names`` columns are names."""
+    """A table, and the query for its rows. The first ``names`` columns are names."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -109,14 +109,14 @@ class RowTable(NamedTuple):
 
 
 class Plots(NamedTuple):
-    """The charts of one queue, each with how to get at its rows."""
+    """The charts of one queue, each with the query for its rows."""
 
     name: str
     charts: Sequence[tuple[Chart, str]]
 
     @property
     def anchor(self) -> str:
-        """Where they are in the page."""
+        """Its anchor in the page."""
         return _anchor(self.name)
 
 
@@ -125,7 +125,7 @@ def _anchor(name: str) -> str:
 
 
 def render(tables: ReportTables, made: int, folder: Path, title: str = "Penstock insight") -> str:
-    """The whole page. ``made`` is the time of making it, in microseconds; ``folder`` has the tables."""
+    """The page. ``made`` is the time of the report, in microseconds; ``folder`` contains the tables."""
     span = _span(tables.queues)
     scripts = _scripts() if span is not None else ()
     sources = " ".join(script.digest for script in scripts) or "'none'"
@@ -150,7 +150,7 @@ def _style() -> Markup:
 
 @cache
 def _scripts() -> tuple[Script, ...]:
-    """uPlot, and what draws with it. They are ours, so they are not escaped."""
+    """uPlot, and the code that draws with it. Both are part of this package, so they are not escaped."""
     library = (files(web) / "vendor" / "uplot.js").read_text()
     charts = (files(web) / "charts" / "lines.js").read_text() + _DRAW_SHOWN
     return Script("text/javascript", Markup(library)), Script("module", Markup(charts))
@@ -158,7 +158,7 @@ def _scripts() -> tuple[Script, ...]:
 
 def _body(tables: ReportTables, span: tuple[int, int], folder: Path) -> dict[str, Any]:
     first, last = span
-    behind = Behind(folder, first, last)
+    behind = FigureQueries(folder, first, last)
     queues = _by_queue(tables.queues)
     plotted = {QueueKey(each["namespace"], each["queue"]) for each in queues[:PAGES]}
     return {
@@ -180,13 +180,13 @@ def _moment(microseconds: int) -> str:
 
 
 def _span(parts: Iterable[pa.Table]) -> tuple[int, int] | None:
-    """When the first and the last step began; None: there is none."""
+    """The start of the first and of the last step; None: there is none."""
     ends = [pc.min_max(rows.column(2).cast(pa.int64())).as_py() for rows in parts if rows.num_rows]
     return (min(each["min"] for each in ends), max(each["max"] for each in ends)) if ends else None
 
 
 def _summed(parts: Iterable[pa.Table], by: Sequence[str], columns: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Columns by what else they are told apart by, each put together in its way: ``sum``, ``max`` or ``last``."""
+    """Aggregate columns, grouped by others: each by ``sum``, ``max`` or ``last``."""
     keep = pc.ScalarAggregateOptions(skip_nulls=False)
     ways = [(name, way, keep if way == "last" else None) for name, way in columns.items()]
     names = [*by, *columns]
@@ -201,7 +201,7 @@ def _summed(parts: Iterable[pa.Table], by: Sequence[str], columns: Mapping[str, 
 
 
 def _by_queue(parts: Iterable[pa.Table]) -> list[dict[str, Any]]:
-    """A row for each queue: sums, the worst times, and how it was at the end. Those with the most traffic first."""
+    """A row for each queue: sums, the longest times, and the last state. Those with the most traffic come first."""
     ways = dict.fromkeys(COUNTS, "sum") | dict.fromkeys(("in_queue_p95", "to_acknowledge_p95"), "max")
     queues = _summed(
         parts, ["namespace", "queue"], ways | dict.fromkeys(("depth", "dead_depth", "oldest_seconds"), "last")
@@ -212,7 +212,7 @@ def _by_queue(parts: Iterable[pa.Table]) -> list[dict[str, Any]]:
     return sorted(queues, key=lambda each: (-each["published"] - each["taken"], each["name"]))
 
 
-def _tiles(queues: Sequence[dict[str, Any]], behind: Behind) -> list[Tile]:
+def _tiles(queues: Sequence[dict[str, Any]], behind: FigureQueries) -> list[Tile]:
     def summed(name: str) -> int:
         return sum(int(each[name]) for each in queues)
 
@@ -226,7 +226,7 @@ def _tiles(queues: Sequence[dict[str, Any]], behind: Behind) -> list[Tile]:
     ]
 
 
-def _overview(queues: Sequence[dict[str, Any]], plotted: set[QueueKey], behind: Behind) -> RowTable:
+def _overview(queues: Sequence[dict[str, Any]], plotted: set[QueueKey], behind: FigureQueries) -> RowTable:
     rows: list[list[object]] = []
     for each in queues[:ROWS]:
         name = each["name"]
@@ -254,7 +254,7 @@ def _lasted(value: float | None) -> str:
 
 
 def _plotted(tables: ReportTables, queues: Sequence[dict[str, Any]], folder: Path) -> list[Plots]:
-    """The plots of these queues."""
+    """The plots of these queues, in their order."""
     wanted = pa.array([f"{each['namespace']}\0{each['queue']}" for each in queues])
     by_queue: defaultdict[QueueKey, list[dict[str, Any]]] = defaultdict(list)
     for rows in tables.steps:
@@ -271,17 +271,17 @@ def _plotted(tables: ReportTables, queues: Sequence[dict[str, Any]], folder: Pat
 
 
 class _Plotting:
-    """Makes charts of rows: all over the same steps."""
+    """Makes the charts of queues, all over the same steps."""
 
     def __init__(self, unit: int, first: int, last: int, folder: Path) -> None:
         self._unit = unit
         self._first = first
         self._step = unit * max(1, -(-((last - first) // unit + 1) // MOST_POINTS))
         self._times = list(range(first, last + 1, self._step))
-        self._behind = Behind(folder, first, last)
+        self._behind = FigureQueries(folder, first, last)
 
     def charts(self, queue: QueueKey, rows: Sequence[dict[str, Any]]) -> list[tuple[Chart, str]]:
-        """The charts of a queue."""
+        """The charts of a queue, each with the query for its rows."""
         slots: list[list[dict[str, Any]]] = [[] for _ in self._times]
         for row in sorted(rows, key=lambda row: int(row["start"])):
             slots[(row["start"] - self._first) // self._step].append(row)
@@ -328,7 +328,7 @@ def _sum(rows: Sequence[dict[str, Any]], *names: str) -> int:
 
 
 def _depths(slots: Sequence[list[dict[str, Any]]]) -> list[float]:
-    """The depth stays as it was where nothing happened."""
+    """The depth after each slot. It does not change in a slot without rows."""
     found, depth = [], 0.0
     for slot in slots:
         depth = float(slot[-1]["depth"]) if slot else depth
@@ -352,7 +352,7 @@ def _percentiles(slots: Sequence[list[dict[str, Any]]], name: str) -> list[Chart
 # ------------------------------------------------------------------------------------------- dead letters and talkers
 
 
-def _dead(parts: Iterable[pa.Table], behind: Behind) -> RowTable:
+def _dead(parts: Iterable[pa.Table], behind: FigureQueries) -> RowTable:
     by = ["namespace", "queue", "reason"]
     sums = _summed(parts, by, {"messages": "sum"})
     found = [[f"{each['namespace']}/{each['queue']}", each["reason"], each["messages"]] for each in sums]
@@ -360,7 +360,7 @@ def _dead(parts: Iterable[pa.Table], behind: Behind) -> RowTable:
     return RowTable(["queue", "reason", "messages"], ranked, behind.sums("dead_letters", ["messages"], by), 2)
 
 
-def _talkers(parts: Iterable[pa.Table], behind: Behind) -> RowTable:
+def _talkers(parts: Iterable[pa.Table], behind: FigureQueries) -> RowTable:
     by, counted = ["host", "protocol"], ["published", "bytes_in", "taken"]
     sums = _summed(parts, by, dict.fromkeys(counted, "sum"))
     found = [

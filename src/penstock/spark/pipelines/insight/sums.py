@@ -1,9 +1,9 @@
-"""``insight``: events become sums of what each queue did in each minute. See docs/pipelines.md.
+"""``insight``: events become sums by queue and minute. See docs/pipelines.md.
 
-Executors add up what events say by themselves (``partials``): one stage, no shuffle. The few sums, and the moves of
-messages, come to the driver, which knows where messages were before (``messages``, ``lives``), and adds all of it to
-the minutes that are open (``minutes``). A batch is a function of the events and of what the batch before left:
-repeated, it gives the same.
+Executors add up what single events show (``partials``): one stage, no shuffle. The few sums, and the moves of messages,
+come to the driver. It knows where messages were before (``messages``, ``lives``), and adds everything to the open
+minutes (``minutes``). A batch is a function of its events and of the state after the previous batch, so a repeated
+batch has the same result.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from penstock.spark.pipelines.insight.messages import Changes, MessageStore
 from penstock.spark.pipelines.insight.minutes import MINUTE, SECOND, InsightState, Ledgers, QueueKey, StepSums
 from penstock.spark.pipelines.insight.partials import Moves, Partial, add_up, decode, encode, gathered, joined
 
-#: Columns of the view ``events`` that matter.
+#: The columns of the view ``events`` that are read.
 COLUMNS = (
     "position", "kind", "at", "message", "namespace", "queue", "deliveries", "delivered_at", "reason", "protocol",
     "peer", "payload_size", "count",
 )  # fmt: skip
-#: Rows that an executor adds up in one go. They are in its memory.
+#: Rows that an executor holds in memory and adds up at once.
 GATHERED = 100_000
 
 #: A position that no event has.
@@ -36,15 +36,15 @@ Parts = Sequence[tuple[Partial, Moves]]
 
 
 class BatchSums(NamedTuple):
-    """What a batch leads to."""
+    """The result of a batch."""
 
     ledgers: Ledgers
     changes: Changes
 
 
-def transform(events: DataFrame, memory: InsightState) -> DataFrame:
-    """Parts of a batch of the view ``events`` as two columns of bytes, ``sums`` and ``moves``; see ``partials``."""
-    since, unit = memory.watermark, min(memory.finer, default=MINUTE if memory.watermark else SECOND)
+def transform(events: DataFrame, state: InsightState) -> DataFrame:
+    """A batch of the view ``events`` as rows of two encoded columns, ``sums`` and ``moves``; see ``partials``."""
+    since, unit = state.watermark, min(state.finer, default=MINUTE if state.watermark else SECOND)
 
     def partials(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in gathered(batches, GATHERED):
@@ -55,15 +55,15 @@ def transform(events: DataFrame, memory: InsightState) -> DataFrame:
 
 
 def collect(partials: DataFrame) -> Parts:
-    """Run a batch."""
+    """Run Spark's job, and decode its rows."""
     return [decode(bytes(row["sums"]), bytes(row["moves"])) for row in partials.collect()]
 
 
-def add(memory: InsightState, parts: Parts, store: MessageStore) -> BatchSums:
-    """Add a batch to what is remembered. The store has changed as well then, but not committed it."""
+def add(state: InsightState, parts: Parts, store: MessageStore) -> BatchSums:
+    """Add a batch to the state. Changes the store too, without a commit."""
     first = min(partial.first for partial, _ in parts)
-    until = max(memory.watermark, *(partial.last for partial, _ in parts))
-    ledgers = Ledgers(memory, first, until)
+    until = max(state.watermark, *(partial.last for partial, _ in parts))
+    ledgers = Ledgers(state, first, until)
     for partial, _ in parts:
         for each in partial.sums:
             ledgers.add(QueueKey(*partial.queues[each.queue]), each.step * partial.unit, each.sums)
@@ -73,19 +73,19 @@ def add(memory: InsightState, parts: Parts, store: MessageStore) -> BatchSums:
     lives = Lives(moves, talkers, store, new)
     changes = lives.changes(until)
     keys = {number: key for key, number in numbers.items()}
-    unit, found = ledgers.finest, defaultdict[tuple[int, int], StepSums](StepSums.none)
+    unit, found = ledgers.finest, defaultdict[tuple[int, int], StepSums](StepSums.empty)
     lives.add_to(found, unit)
     for (queue, step), sums in sorted(found.items(), key=lambda item: item[0]):
         ledgers.add(keys[queue], step * unit, sums)
     store.apply(changes)
     start = int(moves.position[0]) if len(moves.position) else LAST
-    for (queue, minute), at in lives.oldest(Window(memory.watermark or first, until, start)).items():
+    for (queue, minute), at in lives.oldest(Window(state.watermark or first, until, start)).items():
         ledgers.minutes.step(keys[queue], minute).oldest = at
     return BatchSums(ledgers, changes)
 
 
 def _numbered(store: MessageStore, names: Iterable[QueueKey]) -> tuple[dict[QueueKey, int], dict[int, QueueKey]]:
-    """The numbers of queues, and those that the store does not know yet."""
+    """The numbers of queues, and which of them are new to the store."""
     numbers, new = store.queues(), {}
     for name in names:
         if name not in numbers:

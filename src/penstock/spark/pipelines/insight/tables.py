@@ -3,7 +3,7 @@
     insight/queues/date=…/hour=…/minutes.parquet         and the same for dead_letters and talkers
     insight/by_second/date=…/hour=…/seconds.parquet      and by_10_seconds: only of the first minutes
 
-So a reader sees each step once. Rows of steps that are still open are shown too, and change until the step is closed.
+So a reader sees each step once. Rows of open steps are included, and change until the step is closed.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ TABLES = {
     "by_second": _FINER,
     "by_10_seconds": _FINER,
 }
-#: The table that has the queues in steps of so many microseconds.
+#: The table of queues by the length of its steps, in microseconds.
 BY_STEP = {SECOND: "by_second", 10 * SECOND: "by_10_seconds", MINUTE: "queues"}
 
 
 def step_column(table: str) -> str:
-    """The column that says when a row's step began."""
+    """The column with the start of a row's step."""
     return str(TABLES[table].names[2])
 
 
 def file_name(table: str) -> str:
-    """What the file of an hour is called."""
+    """The name of an hour's file."""
     return f"{step_column(table)}s.parquet"
 
 
 def rows_of(ledgers: Ledgers) -> Iterator[tuple[str, Iterable[dict[str, Any]]]]:
-    """The rows of all tables whose steps are open. They begin at ``start``."""
+    """The rows of open steps, by table. Their time is in the column ``start``."""
     yield "queues", ledgers.minutes.queue_rows()
     yield "dead_letters", ledgers.minutes.reason_rows()
     yield "talkers", ledgers.minutes.talker_rows()
@@ -64,7 +64,7 @@ def rows_of(ledgers: Ledgers) -> Iterator[tuple[str, Iterable[dict[str, Any]]]]:
 
 
 def stage(ledgers: Ledgers, attempt: Path, folder: Path) -> list[tuple[Path, Path]]:
-    """Write the files of the hours that change, and say where they belong."""
+    """Write the files of changed hours. Returns moves of files into place."""
     moves = []
     for name, found in rows_of(ledgers):
         for hour, new in _by_hour(found).items():
@@ -85,19 +85,19 @@ def _by_hour(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _merged(old: Path, rows: list[dict[str, Any]], name: str) -> pa.Table:
-    """The rows of an hour: the new ones, and the old ones of other steps. A step that is open is told as a whole."""
+    """The rows of an hour: the new ones, and the old ones of other steps. New rows replace whole steps."""
     schema, step = TABLES[name], step_column(name)
     renamed = pa.schema([field.with_name("start") if field.name == step else field for field in schema])
     new = pa.Table.from_pylist(rows, schema=renamed).rename_columns(schema.names)
     if old.exists():
         kept = pq.read_table(old, schema=schema, partitioning=None)
-        told = pc.unique(new.column(step))
-        new = pa.concat_tables([kept.filter(pc.invert(pc.is_in(kept.column(step), told))), new])
+        replaced = pc.unique(new.column(step))
+        new = pa.concat_tables([kept.filter(pc.invert(pc.is_in(kept.column(step), replaced))), new])
     return new.sort_by([(each, "ascending") for each in (step, "namespace", "queue")])
 
 
 class Recent:
-    """The rows of the last hours that there are, a table for each hour. They are read whenever they are looked at."""
+    """The rows of the last hours, a table for each hour. Each iteration reads the files again."""
 
     def __init__(self, folder: Path, name: str, hours: float) -> None:
         self._name = name
