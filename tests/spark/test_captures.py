@@ -381,7 +381,7 @@ def test_a_pcapng_that_is_cut_or_garbled_says_where() -> None:
     assert from_pcap(good[:10])[0]["error"] == "the file ends inside of a block's header (at byte 0)"
     assert from_pcap(good[:-1])[-1]["error"].startswith("the file ends 1 byte(s) before the end of a block")
     assert from_pcap(good[:8] + b"\0\0\0\0" + good[12:])[0]["error"] == (
-        "a section's byte order is told by 00 00 00 00, which is none (at byte 8)"
+        "a section begins with 00 00 00 00, which is no byte-order mark (at byte 8)"
     )
     assert from_pcap(pcapng([], [(0, b"?")]))[0]["error"] == (
         "a packet of interface 0, where 0 are described (at byte 52)"

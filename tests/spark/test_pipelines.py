@@ -304,7 +304,7 @@ def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
     assert [int(payload) for payload in broker.take("again")] == [number for number in range(100) if number != 7]
     again = replay("one", choice, RunControl())
     assert (again.rows, again.before_rows, again.total_rows, again.done) == (0, 99, 99, True)
-    with pytest.raises(LakeError, match="is another one"):
+    with pytest.raises(LakeError, match="was started with other messages"):
         replay("one", ReplayChoice(to="default/again"), RunControl())
     start = positions.collect()[0][0]
     journal = ReplayChoice(
@@ -371,7 +371,7 @@ def test_decode_of_real_traffic_is_what_the_codecs_say(
     assert sorted(output.iterdir()) == before
     again = decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(output))
     assert (again.frames, again.errors) == (1, 1)
-    with pytest.raises(LakeError, match="holds something else"):
+    with pytest.raises(LakeError, match="contains something other"):
         decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(captures))
 
 

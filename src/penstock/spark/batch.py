@@ -43,11 +43,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The parts of the read."""
-        endpoint = FlightEndpoint(self._settings)
-        try:
+        with FlightEndpoint(self._settings) as endpoint:
             parts = list(self._parts(endpoint))
-        finally:
-            endpoint.close()
         # Spark turns an empty list into one part without a description.
         return parts or [NOTHING]
 

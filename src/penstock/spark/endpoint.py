@@ -74,6 +74,12 @@ class FlightEndpoint:
         self._which = _SERVED.get(settings.endpoint, 0)
         self._silent = 0
 
+    def __enter__(self) -> FlightEndpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     @property
     def place(self) -> str:
         """The endpoint, as in the options."""

@@ -1,8 +1,8 @@
 """Short-circuit reads: on the broker's own machine, tasks map the journal's files themselves.
 
 Each part is requested from the endpoint, which checks rights, range and losses and returns the files. Any obstacle
-(another machine, files that can't be opened or are gone, an endpoint without this call) raises ``NotLocal``; then the
-part, or the rest of it, is read through Flight, which also reports what is wrong.
+(another machine, files that can't be opened or are gone) raises ``NotLocal``; then the part, or the rest of it, is read
+through Flight, which also reports what is wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from penstock.journal.format.block import BlockError
 from penstock.journal.shared_extents import SharedExtentReader
 from penstock.journal.views import arrow
 from penstock.spark.endpoint import FlightEndpoint, log
-from penstock.spark.errors import SourceError
 
 #: Seconds for which this process does not ask an endpoint again that is elsewhere or whose files can't be opened here:
 #: a container has its own files but appears to be on the broker's machine.
@@ -39,7 +38,7 @@ def read_locally(endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatc
     """
     if read.view not in ("messages", "events") or time.monotonic() < _refused.get(endpoint.place, 0):
         raise NotLocal
-    shared = _ask(endpoint, read)
+    shared = endpoint.ask(_share(read), Shared)
     if not shared.here:
         _refused[endpoint.place] = time.monotonic() + REFUSED_SECONDS
     if not shared.extents:
@@ -56,20 +55,8 @@ def read_locally(endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatc
         raise NotLocal from None
 
 
-def _ask(endpoint: FlightEndpoint, read: Read) -> Shared:
-    call = Share(
-        queue=read.queue,
-        pattern=read.pattern,
-        view=read.view,
-        start=read.start,
-        stop=read.stop,
-        identity=read.identity,
-        accept_loss=read.accept_loss,
-        machine=machine(),
-    )
-    try:
-        return endpoint.ask(call, Shared)
-    except SourceError as error:
-        if type(error) is SourceError:  # an earlier version of the broker has no such action
-            raise NotLocal from None
-        raise
+def _share(read: Read) -> Share:
+    return Share(
+        queue=read.queue, pattern=read.pattern, view=read.view, start=read.start, stop=read.stop,
+        identity=read.identity, accept_loss=read.accept_loss, machine=machine(),
+    )  # fmt: skip

@@ -45,43 +45,36 @@ class ProgressReporter:
 
     def behind(self, end: Offset) -> dict[str, Any]:
         """The lag behind the end of a batch, or of a consumer's queues. Empty if the broker does not answer."""
-        endpoint = FlightEndpoint(self._settings, patience=PATIENCE)
         try:
-            lag = endpoint.ask(self._call(end), Lag)
+            with FlightEndpoint(self._settings, patience=PATIENCE) as endpoint:
+                lag = endpoint.ask(self._call(end), Lag)
         except (SourceError, pa.ArrowException) as error:
             log.debug("no lag: %s", error)
             return {}
-        finally:
-            endpoint.close()
         return {"lagMessages": lag.rows, "lagSeconds": round(lag.seconds, 3)}
 
     def now(self) -> None:
         """Report at once: the query is about to end, and its last report stays visible."""
-        endpoint = FlightEndpoint(self._settings, patience=PATIENCE)
-        self._try(endpoint)
-        endpoint.close()
+        with FlightEndpoint(self._settings, patience=PATIENCE) as endpoint:
+            self._try(endpoint)
 
     def stop(self) -> None:
         """Stop reporting."""
         self._ended.set()
 
     def _run(self) -> None:
-        endpoint = FlightEndpoint(self._settings, patience=PATIENCE)
-        while not self._ended.is_set():
-            self._try(endpoint)
-            self._ended.wait(EVERY)
-        endpoint.close()
+        with FlightEndpoint(self._settings, patience=PATIENCE) as endpoint:
+            while not self._ended.is_set():
+                self._try(endpoint)
+                self._ended.wait(EVERY)
 
     def _try(self, endpoint: FlightEndpoint) -> None:
-        try:
-            self._once(endpoint)
-        except (SourceError, pa.ArrowException) as error:
-            log.debug("no report: %s", error)
-
-    def _once(self, endpoint: FlightEndpoint) -> None:
         assert self._offset is not None
         report = replace(self._call(self._offset), reader=self._settings.reader, pin=self._settings.pin)
-        endpoint.ask(report, Lag)
+        try:
+            endpoint.ask(report, Lag)
+        except (SourceError, pa.ArrowException) as error:
+            log.debug("no report: %s", error)
 
     def _call(self, offset: Offset) -> Progress:
         return Progress(

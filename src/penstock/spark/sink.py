@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -92,9 +93,8 @@ def write(
     settings: SourceSettings, name: Write, batches: Iterator[pa.RecordBatch], *, first: bool = False
 ) -> TaskWritten:
     """Publish the rows of a task. Only the ``first`` of all tasks does not know yet whether the broker is there."""
-    endpoint = FlightEndpoint(settings) if first else FlightEndpoint(settings).trusted()
     done = TaskWritten(name.writer, name.partition)
-    try:
+    with _explained(), FlightEndpoint(settings) if first else FlightEndpoint(settings).trusted() as endpoint:
         for chunk in chunks(batches):
             if settings.check_repeats:
                 done.digest = (done.digest + digest(chunk)) % DIGESTS or 1
@@ -102,11 +102,16 @@ def write(
             done.repeated += endpoint.put(numbered, chunk).duplicate
             done.rows += chunk.num_rows
             done.chunks += 1
+    return done
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Add advice to the error for a repetition that differs."""
+    try:
+        yield
     except RowsDiffer as error:
         raise RowsDiffer(f"{error}. {DIFFER}") from None
-    finally:
-        endpoint.close()
-    return done
 
 
 def check_written(settings: SourceSettings, epoch: int, done: list[TaskWritten], more: Sequence[int] = ()) -> None:
@@ -117,14 +122,9 @@ def check_written(settings: SourceSettings, epoch: int, done: list[TaskWritten],
     parts = [(each.partition, each.chunks, each.digest) for each in done if each.chunks]
     if not parts or not settings.check_repeats:
         return
-    endpoint = FlightEndpoint(settings).trusted()
-    try:
-        parts += [(partition, 1, 0) for partition in more]
+    parts += [(partition, 1, 0) for partition in more]
+    with _explained(), FlightEndpoint(settings).trusted() as endpoint:
         endpoint.ask(CheckWritten(writer=done[0].writer, epoch=epoch, parts=parts), bool)
-    except RowsDiffer as error:
-        raise RowsDiffer(f"{error}. {DIFFER}") from None
-    finally:
-        endpoint.close()
 
 
 def _finished(messages: list[WriterCommitMessage | None]) -> list[TaskWritten]:
@@ -151,13 +151,10 @@ def _task() -> TaskContext:
 
 def _reach(settings: SourceSettings) -> None:
     """Check on the driver, before any task runs, that the broker is there and has the queue."""
-    endpoint = FlightEndpoint(settings)
-    try:
+    with FlightEndpoint(settings) as endpoint:
         existing = endpoint.ask(Queues(queue=settings.queue, right="publish"), list[str])
         if settings.queue and not existing and not settings.create_queues:
             raise no_queue(endpoint, settings, "publish", "With option createQueues=true it is made")
-    finally:
-        endpoint.close()
 
 
 def _log_repeated(settings: SourceSettings, done: list[TaskWritten]) -> None:
@@ -206,22 +203,17 @@ class BatchWriter(DataSourceArrowWriter):
         the end is refused, since the writer is no longer known.
         """
         nothing = pa.record_batch({"payload": pa.array([], pa.binary()), "queue": pa.array([], pa.string())})
-        endpoint = FlightEndpoint(self._settings).trusted()
-        try:
+        with FlightEndpoint(self._settings).trusted() as endpoint:
             endpoint.put(Write(writer=self.name, partition=NO_TASK, queue=self._settings.queue), nothing)
-        finally:
-            endpoint.close()
 
     def _end(self) -> None:
         if self._settings.writer:
             return  # it may be repeated later
-        endpoint = FlightEndpoint(self._settings)
         try:
-            endpoint.ask(EndWriter(writer=self.name), bool)
+            with FlightEndpoint(self._settings) as endpoint:
+                endpoint.ask(EndWriter(writer=self.name), bool)
         except SourceError as error:
             log.warning("writer %s was not ended at the broker: %s", self.name, error)
-        finally:
-            endpoint.close()
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

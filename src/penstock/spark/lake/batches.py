@@ -4,7 +4,7 @@ The pipeline's own files are in ``_penstock/NAME``, beside the tables and hidden
 
     checkpoint/         Spark's own
     staging/            files being written; each attempt has a folder of its own, so that a task that outlives its
-                        driver writes where nobody looks
+                        driver writes to an abandoned one
     ledger.json         the last batch: *decided* (its files and where they belong), then *done*
     lock                held while a pipeline runs
 
@@ -46,7 +46,7 @@ class Decided(msgspec.Struct, frozen=True):
     #: The source's position at which the next batch starts.
     position: int
     done: bool
-    #: Whatever the pipeline wants to remember.
+    #: The pipeline's own state.
     state: dict[str, Any]
 
 
@@ -75,7 +75,7 @@ class Lake:
             self._clear()
         except OSError as error:
             place = self.root if self.store is None else self.store.uri()
-            raise LakeError(f"what an earlier run has left in {place} can't be put right: {error}") from None
+            raise LakeError(f"leftovers of an earlier run in {place} can't be cleaned up: {error}") from None
 
     def _clear(self) -> None:
         """Remove staged files that are no longer needed."""
@@ -112,7 +112,7 @@ class Lake:
     def refuse_unknown(self, table: str, folders: Iterable[Path]) -> None:
         """Raise if the table has files but its last batch is unknown: everything in it would be archived again."""
         if self.last() is None and any(any(folder.rglob("*.parquet")) for folder in folders):
-            text = f"is there, but what was written to it is not known any more ({self.hidden} is not complete)"
+            text = f"exists, but nothing says what was written to it ({self.hidden} is not complete)"
             raise LakeError(f"table {table} {text}: restore that, remove the table, or choose another")
 
     def query(self) -> str:

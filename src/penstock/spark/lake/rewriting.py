@@ -39,7 +39,7 @@ def rewrite(spark: Any, store: Store, groups: Sequence[Sequence[str]], folder: s
                     types = {name: pa.array(values, pa.string()) for name, values in columns.items()}
                     yield pa.RecordBatch.from_pydict(types)
         except (OSError, pa.ArrowException) as error:
-            raise StoreFailed(f"files in {store.uri()} can't be put together: {reason_of(error)}") from None
+            raise StoreFailed(f"files in {store.uri()} can't be merged: {reason_of(error)}") from None
 
     listed = spark.createDataFrame([(json.dumps(list(group)),) for group in groups], "files string")
     merged = listed.repartition(len(groups)).mapInArrow(work, "old string, new string").collect()

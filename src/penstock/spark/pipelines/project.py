@@ -11,21 +11,21 @@ from urllib.parse import quote
 from penstock.spark.lake.batches import LakeError
 
 _SPEC = """\
-# A Spark Declarative Pipeline on a Penstock broker. Run it with `spark-pipelines run`, again and again: each run goes
-# on where the last one stopped. If the folder is moved, the places below have to be changed.
+# A Spark Declarative Pipeline on a Penstock broker. Run it with `spark-pipelines run`: each run continues where the
+# last one stopped. If you move the folder, change the paths below.
 name: {name}
 storage: {storage}
 libraries:
   - glob:
       include: transformations/**
 configuration:
-  # Where the broker's Flight endpoint is.
+  # The broker's Flight endpoint.
   penstock.endpoint: {endpoint}
   spark.sql.session.timeZone: UTC
   # One table after the other: streams that start together can meet a race in Spark ("Illegal size … of collection").
   spark.sql.pipelines.execution.maxConcurrentFlows: "1"
-  # Spark keeps what it knows of the tables in this folder, so that the next run finds them. These are settings that
-  # only a starting Spark takes: this is how it gets them from here.
+  # Keep Spark's catalogue of the tables in this folder, so that the next run finds them. These settings take effect
+  # only while Spark starts, which is why they are Java options.
   spark.driver.extraJavaOptions: {java}
   spark.sql.legacy.setCommandRejectsSparkCoreConfs: "false"
 """
@@ -55,7 +55,7 @@ def events() -> DataFrame:
 '''
 
 _VIEWS = """\
--- What each queue did in each minute. Made anew in each run from the table of events.
+-- Events by queue and minute. Each run computes it from the table of events.
 CREATE MATERIALIZED VIEW queue_minutes AS
 SELECT
   namespace,
@@ -71,34 +71,34 @@ GROUP BY ALL
 
 
 def create(folder: str, endpoint: str) -> Iterator[str]:
-    """Make the project. Yields what to say about it. Raises ``LakeError`` for a folder that is of no use for it."""
+    """Create the project. Yields lines for the user. Raises ``LakeError`` for an unsuitable folder."""
     target = Path(folder).absolute()
     if quote(str(target)) != str(target):
-        # Spark 4.3 encodes the path of a pipeline's storage as in a URL, and then makes a folder of that name.
-        text = "has characters in its path with which Spark's pipelines can't deal"
+        # Spark 4.3 URL-encodes the path of a pipeline's storage, and then creates a folder of that name.
+        text = "has characters in its path that Spark's pipelines can't handle"
         raise LakeError(f"{target} {text}: choose one of letters, digits, and . _ - ~")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise LakeError(f"{folder} is not empty: choose another folder")
     storage = target / "storage"
     (target / "transformations").mkdir(parents=True)
     storage.mkdir()
-    # A string of JSON is one of YAML.
+    # A JSON string is a YAML string.
     values = {"name": target.name, "storage": f"file://{storage}", "endpoint": endpoint, "java": _java_options(target)}
     spec = _SPEC.format(**{name: json.dumps(value) for name, value in values.items()})
     (target / "spark-pipeline.yml").write_text(spec)
     (target / "transformations" / "tables.py").write_text(_TABLES)
     (target / "transformations" / "queue_minutes.sql").write_text(_VIEWS)
-    yield f"made {folder}: tables messages and events, view queue_minutes"
+    yield f"created {folder}: tables messages and events, view queue_minutes"
     yield f"run it with: cd {shlex.quote(folder)} && spark-pipelines run"
 
 
 def _java_options(folder: Path) -> str:
-    """What makes Spark remember tables, and where."""
+    """Options that make Spark keep its catalogue in the folder."""
     options = {
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": f"{folder}/tables",
         "derby.system.home": str(folder),
-        # It would be a new folder in the system's own for temporary files with every run, and stay there.
+        # Otherwise each run leaves a folder among the system's temporary files.
         "hive.downloaded.resources.dir": f"{folder}/storage/resources",
     }
     return " ".join(f'"-D{name}={value}"' for name, value in options.items())

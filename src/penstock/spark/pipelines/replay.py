@@ -63,13 +63,13 @@ ROW = pa.schema(
 
 
 class ReplayChoice(Struct, frozen=True):
-    """The messages to replay, and where to. Must stay the same until the replay is done."""
+    """The messages to replay, and their target. It must not change until the replay is done."""
 
     #: A table of the lake; empty for the journal.
     table: str = "messages"
     queue: str | None = None
     where: str | None = None
-    #: ISO 8601, when the messages were published; from is included, to is not.
+    #: Times of publishing in ISO 8601; ``from_time`` is included, ``to_time`` is not.
     from_time: str | None = None
     to_time: str | None = None
     from_position: int | None = None
@@ -91,8 +91,8 @@ class State(Struct):
     chunk: int = 0
     position: int = -1
     rows: int = 0
-    #: Its total number of rows; None: it was begun by a version that did not count them.
-    total: int | None = None
+    #: Its total number of rows.
+    total: int = 0
     done: bool = False
 
 
@@ -125,7 +125,7 @@ def _filtered(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
 def _own_queue() -> Column:
     """A message's original queue. An archive cuts the longest names."""
     known = F.concat_ws("/", "namespace", "queue")
-    text = F.concat(F.lit("the archive has only a part of the name "), known, F.lit(": say where to, with --to"))
+    text = F.concat(F.lit("the archive has only a part of the name "), known, F.lit(": name the target with --to"))
     return F.when(F.col("namespace").rlike(CUT) | F.col("queue").rlike(CUT), F.raise_error(text)).otherwise(known)
 
 
@@ -159,18 +159,16 @@ class Replay:
         """Publish the selected messages that were not published yet."""
         with self.lake.locked():
             self.lake.prepare()
-            endpoint = FlightEndpoint(parse(self._broker.options, Use.READING))
             progress = PipelineProgress()
             try:
                 how.doing = "looking for messages"
                 with watched(self._spark, how, progress):
                     state = self._state(choice)
-                self._run(endpoint, state, rate, how, progress)
+                with FlightEndpoint(parse(self._broker.options, Use.READING)) as endpoint:
+                    self._run(endpoint, state, rate, how, progress)
             except SPARK_ERRORS as error:
-                if not how.stop.is_set():  # else it is Spark's way to stop
+                if not how.stop.is_set():  # otherwise these are Spark's cancelled jobs
                     raise explained(error) from None
-            finally:
-                endpoint.close()
             return progress
 
     def _state(self, choice: ReplayChoice) -> State:
@@ -184,8 +182,8 @@ class Replay:
         except msgspec.DecodeError as error:
             raise LakeError(f"{self._file} can't be understood ({error}): choose another --name") from None
         if known.choice != choice:
-            text = "is another one: it was started with other messages, another queue or another rate"
-            raise LakeError(f"the replay of this name {text}. Choose another --name, or the same options as before")
+            text = "was started with other messages, another queue or another rate"
+            raise LakeError(f"the replay {self._name} {text}: choose another --name, or the same options as before")
         return known
 
     def _end(self, choice: ReplayChoice) -> int:

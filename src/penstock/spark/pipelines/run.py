@@ -42,11 +42,8 @@ class BrokerSource(Struct, frozen=True):
 
     def reach(self) -> Range:
         """The broker's readable range. Raises early for a bad option, or if the broker is away."""
-        endpoint = FlightEndpoint(parse(self.options, Use.READING))
-        try:
+        with FlightEndpoint(parse(self.options, Use.READING)) as endpoint:
             return endpoint.ask(Status(), Range)
-        finally:
-            endpoint.close()
 
     def stream(self, spark: SparkSession, **more: object) -> DataFrame:
         """A streaming read. An option of None is left out."""
@@ -67,8 +64,8 @@ def start_of(lake: Lake, identity: str) -> int | None:
     """Where a stream starts whose checkpoint is lost; None: as usual. ``identity`` is the broker's journal."""
     position = lake.resume_at()
     last = lake.last()
-    if position is not None and last is not None and last.state.get("identity", identity) != identity:
-        text = "and its checkpoint is gone, so that nobody knows what is missing"
+    if position is not None and last is not None and last.state["identity"] != identity:
+        text = "and its checkpoint is gone, so missing messages would go unnoticed"
         raise LakeError(
             f"the lake {lake.root} has messages of another journal than the broker's, {text}: choose another"
         )
@@ -150,7 +147,9 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: RunControl) -> Pipeline
             query.stop()
         with at_work:  # a batch that was stopped in the middle may still be on its way out
             pass
-    _raise_if_failed(query, problems)
+    failure = query.exception()
+    if failure is not None:
+        raise explained(problems[0] if problems else failure)
     progress.seconds = time.monotonic() - began
     progress.done = not run.stop.is_set()
     progress.doing, progress.tasks, progress.tasks_done = "", 0, 0
@@ -188,12 +187,6 @@ def take_tasks(spark: SparkSession, progress: PipelineProgress) -> None:
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
     progress.tasks = sum(stage.numTasks for stage in stages if stage is not None)
     progress.tasks_done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-
-
-def _raise_if_failed(query: Any, problems: list[BaseException]) -> None:
-    failure = query.exception()
-    if failure is not None:
-        raise explained(problems[0] if problems else failure)
 
 
 def explained(problem: BaseException) -> BaseException:

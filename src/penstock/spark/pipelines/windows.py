@@ -1,7 +1,7 @@
 """The source of ``replay``, in windows: ranges of positions that are small enough for a driver to hold.
 
-A window of a table consists of its row groups' rows in a range; one of the journal, of the broker's. An executor reads
-it as record batches, Spark filters them, and the driver gets them as such: no row is handled by itself.
+A window of a table consists of the rows of its row groups in a range; one of the journal, of the broker's rows. An
+executor reads it as record batches, Spark filters them, and the driver receives record batches.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class TableMessages:
         self._table = table
 
     def schema(self) -> pa.Schema:
-        """Those of messages, those that divide the table, and what payloads were decoded to.
+        """The columns of messages, the decoded ``value``, and the table's partition columns.
 
-        Columns come and fields of ``value`` come, but nothing goes and no type changes: the newest file has all.
+        Columns and fields are added but never removed, and no type changes: the newest file has all of them.
         """
         newest = max(self._table.files(), key=lambda file: file.last)
         inside = ArchiveRows(self._table.store).schema(newest)
@@ -151,11 +151,8 @@ class JournalMessages:
 
     def last(self) -> int:
         """By the end of the journal."""
-        endpoint = FlightEndpoint(self._settings)
-        try:
+        with FlightEndpoint(self._settings) as endpoint:
             return endpoint.ask(Status(), Range).latest - 1
-        finally:
-            endpoint.close()
 
     def windows(self, start: int | None, stop: int, columns: Sequence[str]) -> list[JournalWindow]:
         """Cut by the broker."""

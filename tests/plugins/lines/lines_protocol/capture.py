@@ -23,4 +23,4 @@ def _guess(head: bytes, direction: str | None) -> tuple[str | None, None]:
     return direction or (TO_CLIENT if head[len(MAGIC) :].startswith(_OF_SERVERS) else TO_SERVER), None
 
 
-CAPTURE = Capture(magic=MAGIC, decoder=_decoder, rows=_rows, guess=_guess, tells_direction=True)
+CAPTURE = Capture(magic=MAGIC, decoder=_decoder, rows=_rows, guess=_guess, shows_direction=True)

@@ -21,11 +21,11 @@ from penstock.wire.stream import WireError
 
 TO_SERVER, TO_CLIENT = "to_server", "to_client"
 DIRECTIONS = (TO_SERVER, TO_CLIENT)
-#: Payloads up to this are taken. A capture is decoded after the fact, so it is the most that any broker may allow.
+#: The largest payload that is decoded: the most that any broker may allow.
 MAX_PAYLOAD = 256 * 2**20
-#: A file is read in pieces of this size.
+#: Bytes of a file that are read at once.
 PIECE = 2**20
-#: As many bytes of a stream tell its protocol and its direction.
+#: The first bytes of a stream, which identify its protocol and direction.
 ENOUGH = 8
 
 
@@ -34,7 +34,7 @@ class Guess(NamedTuple):
 
     protocol: str | None
     direction: str | None
-    #: What the protocol itself makes of them, for its decoder.
+    #: The protocol's variant, for its decoder.
     variant: Any = None
 
 
@@ -45,13 +45,13 @@ class CaptureDecoder(TypingProtocol):
     places: list[Place]
 
     def feed(self, data: bytes) -> list[Any]:
-        """Take bytes, and return the frames that they complete; ``places`` has their places."""
+        """Take bytes, and return the frames that they complete; ``places`` contains their places."""
 
     def close(self) -> WireError | None:
         """End the input."""
 
 
-def _nothing(head: bytes, direction: str | None) -> tuple[str | None, Any]:
+def _no_guess(head: bytes, direction: str | None) -> tuple[str | None, Any]:
     return direction, None
 
 
@@ -59,16 +59,16 @@ def _nothing(head: bytes, direction: str | None) -> tuple[str | None, Any]:
 class Capture:
     """How to read captures of a protocol; the protocol's entry names it as the part ``capture``."""
 
-    #: What messages begin with, in either direction. At most ENOUGH bytes.
+    #: The first bytes of every message, in either direction. At most ENOUGH.
     magic: bytes
-    #: A decoder for what was found out.
+    #: Makes a decoder for a guess.
     decoder: Callable[[Guess], CaptureDecoder]
-    #: What a frame of it is in the table of frames.
+    #: Turns a frame into rows.
     rows: Callable[[Any], FrameRows]
-    #: From the first bytes, and the direction if it is known: the direction and the variant.
-    guess: Callable[[bytes, str | None], tuple[str | None, Any]] = _nothing
-    #: Whether the first bytes alone identify the direction without a doubt.
-    tells_direction: bool = False
+    #: Guesses the direction and the variant from the first bytes, and from the direction if it is known.
+    guess: Callable[[bytes, str | None], tuple[str | None, Any]] = _no_guess
+    #: Whether the first bytes alone identify the direction for certain.
+    shows_direction: bool = False
 
 
 @cache
@@ -89,7 +89,7 @@ def captures() -> dict[str, Capture]:
 
 
 def guess(head: bytes, protocol: str | None = None, direction: str | None = None) -> Guess:
-    """Protocol and direction by the first bytes, as far as they are not known."""
+    """Identify protocol and direction by the first bytes, as far as they are unknown."""
     protocol = protocol or next((name for name, each in captures().items() if head.startswith(each.magic)), None)
     return Guess(protocol, *captures()[protocol].guess(head, direction)) if protocol else Guess(None, direction)
 
@@ -97,8 +97,8 @@ def guess(head: bytes, protocol: str | None = None, direction: str | None = None
 class Half:
     """One direction of a connection: takes its bytes in order, and adds rows.
 
-    After an error nothing more can be read, until ``gap`` reports missing bytes: then it waits for something that looks
-    like the beginning of a message.
+    After an error it ignores all bytes until ``gap`` reports missing ones; then it searches for the beginning of a
+    message.
     """
 
     def __init__(self, frames: Frames, source: FrameSource, found: Guess | None = None) -> None:
@@ -110,14 +110,15 @@ class Half:
         self._base = 0
         self._decoder: CaptureDecoder | None = None
         self._searching = False
-        self._passed = 0
+        #: Bytes without the beginning of a message so far, while searching.
+        self._skipped = 0
         #: Offset of the first byte that could not be read, once there is one; its row is added at the end.
         self._bad: tuple[int, str, str] | None = None
         self._fed = 0
 
     @property
     def variant(self) -> Any:
-        """What the protocol has made of the first bytes, or its decoder of more: what answers are written in."""
+        """The protocol's variant, from the first bytes or, if its decoder has one, from all so far."""
         return getattr(self._decoder, "variant", self.found.variant)
 
     def settle(self, found: Guess) -> None:
@@ -152,7 +153,7 @@ class Half:
         if self._searching and not data.startswith(
             captures()[self.found.protocol].magic if self.found.protocol else ()
         ):
-            self._passed += len(data)
+            self._skipped += len(data)
         elif len(data) < ENOUGH and not self._settled:
             self._head = data
         else:
@@ -166,9 +167,9 @@ class Half:
             self._settled = True
         self._base = self._fed - len(data)
         self._head = b""
-        self._tell_passed(self._base)
+        self._end_search(self._base)
         if self.found.protocol is None:
-            text = f"this is none of the protocols: it begins with {data[:ENOUGH].hex(' ')}"
+            text = f"no known protocol begins with {data[:ENOUGH].hex(' ')}"
             self._bad = self._base, "unknown-protocol", text
         else:
             self._decoder = captures()[self.found.protocol].decoder(self.found)
@@ -178,7 +179,7 @@ class Half:
         self._decoder = None
 
     def gap(self, size: int, at: int | None = None) -> None:
-        """Note that bytes are missing here. Reading resumes if what follows begins like a message."""
+        """Report missing bytes. Reading resumes at the next piece that begins like a message."""
         self._close(at)
         self._frames.fail(self.source, at, self._fed, size, "gap", f"{size} byte(s) were not captured")
         self._fed += size
@@ -189,13 +190,14 @@ class Half:
         """End the input."""
         self._close(at)
 
-    def _tell_passed(self, end: int) -> None:
-        """Add a row for the bytes before ``end`` in which no beginning of a message was found."""
+    def _end_search(self, end: int) -> None:
+        """Stop searching, and add a row for the skipped bytes before ``end``."""
         self._searching = False
-        if self._passed:
-            text = f"{self._passed} byte(s) behind a gap are the rest of messages whose beginning is missing"
-            self._frames.fail(self.source, None, end - self._passed, self._passed, "out-of-step", text)
-            self._passed = 0
+        if self._skipped:
+            text = f"{self._skipped} byte(s) after a gap belong to messages whose beginning is missing"
+            self._frames.fail(self.source, None, end - self._skipped, self._skipped, "out-of-step", text)
+            #: Bytes without the beginning of a message so far, while searching.
+        self._skipped = 0
 
     def _close(self, at: int | None) -> None:
         if self._decoder is None and self._head:
@@ -203,7 +205,7 @@ class Half:
             self._settle(head)
             if self._decoder is not None:
                 self._decode(head, at)
-        self._tell_passed(self._fed)
+        self._end_search(self._fed)
         if self._decoder is not None and self._decoder.close() is not None:
             self._give_up(self._decoder.error)
         self._decoder = None

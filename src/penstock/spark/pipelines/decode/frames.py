@@ -1,7 +1,7 @@
-"""The table of frames: what a capture held, column by column. Pure: no Spark.
+"""Builds the table of frames, column by column. Pure: no Spark.
 
-A decoder's frames are runs of like messages. What the messages of a run share is kept once and multiplied at the end by
-numpy; what each has of its own goes into flat lists. So a row costs a few list entries and no object of its own.
+A decoder's frames are runs of similar messages. Values that the messages of a run share are stored once, and repeated
+by numpy at the end; the others go into flat lists. So a row costs a few list entries, and no object.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ FRAMES = pa.schema(
         "error": pa.string(),
     }
 )
-#: FrameRows after which a record batch is made.
+#: Rows of a record batch.
 BATCH_ROWS = 16_384
-#: Payload bytes after which one is made, when payloads are kept.
+#: Bytes of payloads after which a batch is complete.
 BATCH_BYTES = 32 * 2**20
 
 
 class FrameSource(NamedTuple):
-    """Where frames come from: the first four columns. All but ``file`` may be unknown."""
+    """The origin of frames: the first four columns. All but ``file`` may be unknown."""
 
     file: str
     stream: str | None = None
@@ -58,7 +58,7 @@ class FrameSource(NamedTuple):
 
 
 class _SharedValues(NamedTuple):
-    """What the messages of a run share: an entry of each of the repeated columns."""
+    """The values that the messages of a run share: one for each repeated column."""
 
     source: FrameSource
     at: int | None
@@ -71,13 +71,13 @@ class _SharedValues(NamedTuple):
     error: str | None
 
 
-#: Columns in which each message has a value of its own.
+#: Columns with a separate value for each message.
 _OWN = ("id", "opaque", "ttl", "payload", "fields")
 Values: TypeAlias = "Sequence[Any] | pa.Array | None"
 
 
 class Columns(NamedTuple):
-    """What has a column of its own in the messages of a run, and the rest as JSON. None: null for all."""
+    """Columns of a run's messages, and the rest as JSON. None: null for all."""
 
     ids: Values
     ttls: Values
@@ -85,16 +85,16 @@ class Columns(NamedTuple):
 
 
 class Deferred(NamedTuple):
-    """What is best read in large pieces: as it stands on the wire, and the beginning of each message's ``fields``."""
+    """Data to decode in large pieces: as on the wire, and the beginning of each message's ``fields``."""
 
     shared: str
     raw: list[bytes]
-    #: Makes the columns of it.
+    #: Decodes it to columns.
     read: Callable[[str, list[bytes]], Columns]
 
 
 class FrameRows(NamedTuple):
-    """What one frame is as rows. Lists and arrays have one value for each message; None is null for all."""
+    """One frame as rows. Lists and arrays have one value for each message; None is null for all."""
 
     type: str
     messages: int
@@ -111,7 +111,7 @@ class FrameRows(NamedTuple):
 
 
 class _OwnColumn:
-    """A column that gets values now and then. Single values wait in a list until there is an array to go before."""
+    """A column with gaps. Single values are collected in a list until an array follows."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
@@ -120,7 +120,7 @@ class _OwnColumn:
         self._rows = 0
 
     def add(self, values: Sequence[Any] | pa.Array, before: int) -> None:
-        """Values of the rows from ``before`` on. FrameRows that got none are null."""
+        """Add values for the rows from ``before`` on. Rows without a value are null."""
         self._pad(before)
         if isinstance(values, pa.Array):
             self._settle()
@@ -130,7 +130,7 @@ class _OwnColumn:
         self._rows += len(values)
 
     def array(self, rows: int) -> pa.Array | None:
-        """The whole column, or None if there was no value at all."""
+        """The whole column; None if it has no value."""
         if not self._rows:
             return None
         self._pad(rows)
@@ -149,7 +149,7 @@ class _OwnColumn:
 
 
 class Frames:
-    """Gathers rows and makes record batches of them."""
+    """Collects rows, and makes record batches of them."""
 
     def __init__(self, *, payloads: bool = False) -> None:
         self._payloads = payloads
@@ -171,7 +171,7 @@ class Frames:
 
     @property
     def full(self) -> bool:
-        """Whether it is time for a batch."""
+        """Whether a batch is complete."""
         return len(self._lengths) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
     def add(self, source: FrameSource, at: int | None, rows: FrameRows, place: Place) -> None:
@@ -191,7 +191,7 @@ class Frames:
             self._bytes += sum(place.lengths)
 
     def fail(self, source: FrameSource, at: int | None, offset: int, length: int, code: str, text: str) -> None:
-        """Add a row for what could not be read: ``length`` bytes at ``offset``."""
+        """Add a row for ``length`` unreadable bytes at ``offset``."""
         self._gather(None)
         self._add_run(_SharedValues(source, at, None, None, None, None, None, code, text), 1, offset, 0)
         self._lengths.append(length)
@@ -204,12 +204,12 @@ class Frames:
         self._between.append(between)
 
     def _own(self, name: str, values: Values) -> None:
-        """Values of the rows just added."""
+        """Add values for the newest rows."""
         if values is not None:
             self._columns[name].add(values, len(self._sizes) - len(values))
 
     def _gather(self, more: Deferred | None) -> None:
-        """Keep what is deferred until there is much of it, or something else comes: it is best read in large pieces."""
+        """Collect deferred data of one kind, and decode it when something else follows."""
         unread = self._unread
         if unread is not None and more is not None and _alike(unread, more):
             unread.raw.extend(more.raw)
@@ -223,7 +223,7 @@ class Frames:
         self._unread = more
 
     def batch(self) -> pa.RecordBatch:
-        """The rows so far, which are then forgotten."""
+        """The rows so far. Starts a new batch."""
         self._gather(None)
         counts = np.array(self._counts, np.int64)
         lengths = np.array(self._lengths, np.int64)
@@ -258,20 +258,20 @@ class Frames:
 
 
 def _alike(first: Deferred, second: Deferred) -> bool:
-    """Whether both can be read as one. That the first messages are equally long is enough of a hint."""
+    """Whether both can be decoded together: equally long first messages are a sufficient hint."""
     same = first.read is second.read and first.shared == second.shared
     return same and len(first.raw[0]) == len(second.raw[0])
 
 
 class _Repeat:
-    """Columns of which each run has one value."""
+    """Columns with one value for each run."""
 
     def __init__(self, runs: list[_SharedValues], counts: _Numbers) -> None:
         self._runs = runs
         self._counts = counts
 
     def words(self, value_of: Callable[[_SharedValues], str | None]) -> pa.Array:
-        """A text column of few different values."""
+        """A text column with few distinct values."""
         codes: dict[str | None, int] = {}
         numbers = np.array([codes.setdefault(value_of(run), len(codes)) for run in self._runs], np.int32)
         if len(codes) == 1:
@@ -287,7 +287,7 @@ class _Repeat:
 
 
 def _offsets(counts: _Numbers, lengths: _Numbers, starts: list[int], between: list[int]) -> _Numbers:
-    """Where each message begins: its run's start, and all that lies between."""
+    """The offset of each message: its run's start, and everything in between."""
     before = np.cumsum(lengths) - lengths
     firsts = np.cumsum(counts) - counts
     within = np.arange(len(lengths)) - np.repeat(firsts, counts)
@@ -297,5 +297,5 @@ def _offsets(counts: _Numbers, lengths: _Numbers, starts: list[int], between: li
 
 
 def error_text(error: WireError, base: int) -> str:
-    """What a decoder complains about, with the offset in the whole stream."""
+    """A decoder's error, with the offset in the whole stream."""
     return f"{error.protocol}: {error.reason} (at byte {error.offset + base})"

@@ -1,4 +1,4 @@
-"""Captures of Kokaq: how to recognise them, and what its frames are in the table of frames. Pure: no Spark."""
+"""Captures of Kokaq: how to recognise them, and its frames as rows. Pure: no Spark."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from penstock.wire import kokaq
 from penstock.wire.kokaq.fields import KNOWN, TAGS
 from penstock.wire.kokaq.located import LocatedClientDecoder, LocatedServerDecoder
 
-#: From so many deliveries on, their metadata is read all at once; that costs as much as a few of them one by one.
+#: From this many deliveries on, their metadata is decoded at once, which costs as much as a few of them one by one.
 MANY = 32
 
 
 def _rows(frame: kokaq.KokaqRequest | kokaq.KokaqResponse) -> FrameRows:
-    """A Kokaq frame. The names of types are those of the opcodes; what is no column is in ``fields``."""
+    """Types are named for opcodes; ``fields`` contains everything that has no column."""
     match frame:
         case kokaq.Pushes():
             fields = _json(
@@ -54,8 +54,8 @@ def _deliveries(frame: kokaq.Deliveries) -> FrameRows:
 
 
 def _read(shared: str, raw: list[bytes]) -> Columns:
-    """The metadata of a run of deliveries: what has a column of its own, and the rest as JSON."""
-    return _alike(shared, raw) or _one_by_one(shared, raw)
+    """The metadata of a run of deliveries: columns, and the rest as JSON."""
+    return _uniform(shared, raw) or _one_by_one(shared, raw)
 
 
 def _one_by_one(shared: str, raw: list[bytes]) -> Columns:
@@ -65,8 +65,8 @@ def _one_by_one(shared: str, raw: list[bytes]) -> Columns:
     return Columns([each.uuid for each in metadata], [each.time_to_live for each in metadata], fields)
 
 
-def _alike(shared: str, raw: list[bytes]) -> Columns | None:
-    """The same, all at once, for metadata of one shape that has only integers and identifiers; None for any other."""
+def _uniform(shared: str, raw: list[bytes]) -> Columns | None:
+    """The same at once, for metadata of one shape with only integers and identifiers; None for any other."""
     if len(raw) < MANY or countOf(map(len, raw), len(raw[0])) < len(raw) or (heads := _heads(raw[0])) is None:
         return None
     table = np.frombuffer(b"".join(raw), np.uint8).reshape(len(raw), -1)
@@ -94,14 +94,14 @@ def _alike(shared: str, raw: list[bytes]) -> Columns | None:
 
 
 def _fixed(joined: bytes, size: int, kind: pa.DataType) -> pa.Array:
-    """An array of values that are all of one size."""
+    """An array of values of one size."""
     count = len(joined) // size
     offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(size))
     return pa.Array.from_buffers(kind, count, [None, offsets, pa.py_buffer(joined)])
 
 
 def _heads(raw: bytes) -> list[tuple[int, int, str]] | None:
-    """Where each field's value is in metadata, its size and its name; None if a field is no integer of ours or ID."""
+    """Place, size and name of each field's value; None if a field is neither a known integer nor an identifier."""
     found = []
     at = 6
     while at <= len(raw):
@@ -131,7 +131,7 @@ def _single(frame: kokaq.Request | kokaq.Response) -> FrameRows:
 
 
 def _known(metadata: kokaq.Metadata) -> dict[str, Any]:
-    """The fields that are there and have no column of their own."""
+    """The fields that are set and have no column."""
     found = {name: value for name, value in structs.asdict(metadata).items() if value is not None}
     for name in ("uuid", "time_to_live"):
         found.pop(name, None)
@@ -160,13 +160,13 @@ def _decoder(found: Guess) -> LocatedClientDecoder | LocatedServerDecoder:
 
 
 def _guess(head: bytes, direction: str | None) -> tuple[str | None, kokaq.Variant]:
-    """Where a byte has two meanings, the protocol's own numbering is the likelier one."""
+    """If a byte has two meanings, the protocol's own numbering is more likely."""
     for variant in kokaq.VARIANTS if len(head) >= 4 else ():
-        asked = {variant.request_byte(each, way) for each in kokaq.MessageType for way in (True, False)}
-        answered = {variant.response_byte(each) for each in kokaq.MessageType}
-        if direction != TO_CLIENT and head[3] in asked:
+        requests = {variant.request_byte(each, way) for each in kokaq.MessageType for way in (True, False)}
+        responses = {variant.response_byte(each) for each in kokaq.MessageType}
+        if direction != TO_CLIENT and head[3] in requests:
             return TO_SERVER, variant
-        if direction != TO_SERVER and head[3] in answered:
+        if direction != TO_SERVER and head[3] in responses:
             return TO_CLIENT, variant
     return direction, kokaq.CANONICAL
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from penstock.spark.pipelines.run import RunControl
 
-#: The most tasks at a time for which files are spread evenly; more files than this share tasks.
+#: Tasks at most; with more files than this, tasks read several.
 MAX_TASKS = 10_000
 
 
 class Captures(Struct, frozen=True):
-    """What is known of the files; None is told by their first bytes. ``ports`` are for packet captures."""
+    """How to read files; None: detect it from the first bytes. ``ports`` are for packet captures."""
 
     protocol: str | None = None
     direction: str | None = None
@@ -62,7 +62,7 @@ def _below(place: str) -> Iterator[str]:
 
 
 def decode_file(path: str, captures: Captures) -> Iterator[pa.RecordBatch]:
-    """The frames of one file. One that can't be opened or read is told in a row, as it may be one of many."""
+    """The frames of one file. An unreadable file becomes a row, since it may be one of many."""
     try:
         with open(path, "rb") as file:
             head = file.read(24)
@@ -109,7 +109,7 @@ def read(spark: SparkSession, files: Sequence[str], captures: Captures | None = 
 
 
 class DecodeResult(Struct, frozen=True):
-    """What a table of frames has, and how long it took; ``whole`` is false if it was stopped and nothing is changed."""
+    """Row counts of the table, and the time; ``whole`` is false if it was stopped, and the table is unchanged."""
 
     frames: int = 0
     errors: int = 0
@@ -118,7 +118,7 @@ class DecodeResult(Struct, frozen=True):
 
 
 def _replace(new: Path, old: Path) -> None:
-    """Put a folder in the place of another one. For a moment there is none."""
+    """Replace a folder by another one. For a moment there is none."""
     aside = new.with_name(f"{new.name}.old")
     if old.exists():
         os.rename(old, aside)
@@ -129,13 +129,13 @@ def _replace(new: Path, old: Path) -> None:
 def run(
     spark: SparkSession, files: Sequence[str], captures: Captures, output: str, how: RunControl | None = None
 ) -> DecodeResult:
-    """Write the table of frames, in place of what was there."""
+    """Write the table of frames, and replace the previous one."""
     from penstock.spark.pipelines import run as running  # noqa: PLC0415 - only with Spark
 
     how = running.RunControl() if how is None else how
     target = Path(output).absolute()
     if target.exists() and not (target / "_SUCCESS").exists() and any(target.iterdir()):
-        raise LakeError(f"{output} holds something else than a table of frames: choose another folder")
+        raise LakeError(f"{output} contains something other than a table of frames: choose another folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     progress = running.PipelineProgress()

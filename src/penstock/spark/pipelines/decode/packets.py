@@ -1,6 +1,6 @@
-"""Packets to TCP segments: what a link, IP and TCP put around them is taken off. Pure: no Spark.
+"""Packets to TCP segments: removes the headers of link, IP and TCP. Pure: no Spark.
 
-What is no TCP, or is cut off before its data, is passed over.
+Packets that are not TCP, or end before their data, are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SYN = 2
 
 
 class CapturedPacket(NamedTuple):
-    """A packet as it was captured: when (microseconds; None: nobody knows), where in the file, on which link, what."""
+    """A captured packet: its time (microseconds; None: unknown), offset in the file, type of link, and bytes."""
 
     at: int | None
     offset: int
@@ -38,7 +38,7 @@ class End(NamedTuple):
 
 
 class TcpSegment(NamedTuple):
-    """A TCP segment, as far as it was captured: what is missing at its end shows as a gap."""
+    """A TCP segment, as far as it was captured: a missing end becomes a gap."""
 
     at: int | None
     source: End
@@ -49,7 +49,7 @@ class TcpSegment(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """A piece of a fragmented IP packet, which is not put together."""
+    """A fragment of an IP packet. Fragments are not reassembled."""
 
     at: int | None
     offset: int
@@ -72,7 +72,7 @@ def _ethernet(packet: bytes) -> int | None:
 
 
 def _loopback(packet: bytes) -> int | None:
-    """Four bytes with the family, in the order of whichever machine it was; IP says itself which version it is."""
+    """Four bytes with the address family, in the machine's byte order. IP itself shows its version."""
     return 4
 
 
@@ -88,7 +88,7 @@ def _cooked2(packet: bytes) -> int | None:
     return 20 if packet[:2] in (b"\x08\x00", b"\x86\xdd") else None
 
 
-#: By the numbers that capture files have for types of links: where the IP packet begins, or None.
+#: Finders of the offset of the IP packet (None: there is none), by the link types of capture files.
 LINKS: dict[int, Callable[[bytes], int | None]] = {
     0: _loopback,
     1: _ethernet,
@@ -129,7 +129,7 @@ def _ip(packet: bytes, start: int, at: int | None, offset: int) -> TcpSegment | 
         return None
     if protocol != _TCP or len(packet) < tcp + 20:
         return None
-    # A length of 0 is what a network card is given that cuts packets itself: it is all that is there.
+    # A length of 0 means that the network card segments the packet: it extends to the end.
     end = start + total if total else len(packet)
     return _tcp(packet, tcp, end, (hosts[0], hosts[1]), at)
 

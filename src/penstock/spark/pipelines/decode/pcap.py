@@ -1,4 +1,4 @@
-"""Files of captured packets, pcap and pcapng, read as they come. Pure: no Spark.
+"""Reads files of captured packets, pcap and pcapng, as streams. Pure: no Spark.
 
 Both are in the byte order of the machine that wrote them. A pcap file::
 
@@ -9,14 +9,14 @@ Both are in the byte order of the machine that wrote them. A pcap file::
     | seconds   | fraction  | kept      | original  | packet, ``kept`` bytes …     and so on
     +-----------+-----------+-----------+-----------+---- - -
 
-A pcapng file is blocks, of which those about sections, interfaces and packets are read, and others passed over::
+A pcapng file consists of blocks. Those of sections, interfaces and packets are read, others skipped::
 
      0           4           8                       size - 4    size
     +-----------+-----------+---- - - ---------------+-----------+
     | type      | size      | body, filled up to 4   | size      |
     +-----------+-----------+---- - - ---------------+-----------+
 
-``Damaged`` is raised where a file can't be followed any further.
+``Damaged`` is raised at the first place that can't be read.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from typing import BinaryIO, NamedTuple
 
 from penstock.spark.pipelines.decode.packets import CapturedPacket
 
-#: Magic numbers, read as little-endian: byte order, and how many fractions make a microsecond.
+#: Magic numbers, read as little-endian: byte order, and fractions per microsecond.
 _MAGICS = {0xA1B2C3D4: ("<", 1), 0xA1B23C4D: ("<", 1000), 0xD4C3B2A1: (">", 1), 0x4D3CB2A1: (">", 1000)}
-#: No link has larger packets. More is a damaged file.
+#: No link has larger packets: a larger one means a damaged file.
 MAX_PACKET = 16 * 2**20
 
-#: Types of blocks. That of a section is the same in both byte orders; its body begins with what tells the order.
+#: Types of blocks. That of a section is the same in both byte orders; its body begins with a mark of the order.
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
-#: The last time that can be told, of year 9999, in microseconds.
+#: The last time of the year 9999, in microseconds: Arrow and Spark have no later ones.
 _LATEST = 253_402_300_799_999_999
-#: Options of an interface: how fine its times are, and the seconds to be added to them.
-_FINENESS, _SECONDS_ADDED = 9, 14
+#: Options of an interface: the resolution of its times, and the seconds to add to them.
+_RESOLUTION, _SECONDS_ADDED = 9, 14
 
 
 class Damaged(Exception):
@@ -51,7 +51,7 @@ class Damaged(Exception):
 
 
 def is_capture(head: bytes) -> bool:
-    """Whether a file that begins so has captured packets."""
+    """Whether a file with this beginning contains captured packets."""
     return len(head) >= 4 and (unpack_from("<I", head)[0] in _MAGICS or unpack_from("<I", head)[0] == _SECTION)
 
 
@@ -91,7 +91,7 @@ def _records(file: BinaryIO, order: str, fractions: int) -> Iterator[CapturedPac
 
 
 class _Interface(NamedTuple):
-    """Where packets of a section come from. ``units`` of its times are a second, which begin ``added`` seconds late."""
+    """An interface of a section. Its times are in ``units`` per second, to which ``added`` seconds are added."""
 
     link: int
     snap: int
@@ -104,7 +104,7 @@ class _Interface(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A block: its type, where it begins, the byte order of its section, and its body."""
+    """A block: its type, its offset, the byte order of its section, and its body."""
 
     kind: int
     offset: int
@@ -112,10 +112,10 @@ class _Block(NamedTuple):
     body: bytes
 
     def numbers(self, form: str, at: int = 0) -> tuple[int, ...]:
-        """Numbers of the body. Raises ``Damaged`` if it is too short for them."""
+        """Unpack numbers of the body. Raises ``Damaged`` if it is too short."""
         form = self.order + form
         if len(self.body) < at + Struct(form).size:
-            raise Damaged(self.offset, f"a block of type {self.kind} is too short for what it must have")
+            raise Damaged(self.offset, f"a block of type {self.kind} is too short for its fields")
         return unpack_from(form, self.body, at)
 
 
@@ -139,7 +139,7 @@ def _each_block(file: BinaryIO, head: bytes) -> Iterator[_Block]:
         kind = unpack_from(order + "I", head)[0]
         if kind == _SECTION:
             if head[8:12] not in _ORDERS:
-                raise Damaged(offset + 8, f"a section's byte order is told by {head[8:12].hex(' ')}, which is none")
+                raise Damaged(offset + 8, f"a section begins with {head[8:12].hex(' ')}, which is no byte-order mark")
             order = _ORDERS[head[8:12]]
         size = unpack_from(order + "I", head, 4)[0]
         if size % 4 or not 12 <= size <= MAX_PACKET:
@@ -160,7 +160,7 @@ def _interface(block: _Block) -> _Interface:
     units, added, at = 1_000_000, 0, 8
     while at + 4 <= len(block.body):
         option, size = block.numbers("HH", at)
-        if option == _FINENESS:
+        if option == _RESOLUTION:
             (power,) = block.numbers("B", at + 4)
             units = 2 ** (power & 0x7F) if power & 0x80 else 10**power
         elif option == _SECONDS_ADDED:
@@ -170,7 +170,7 @@ def _interface(block: _Block) -> _Interface:
 
 
 def _packet(block: _Block, interfaces: list[_Interface]) -> CapturedPacket:
-    """The packet of a block of one of three sorts. A simple one has no time, and is of the first interface."""
+    """The packet of a block of any of three types. A simple one has no time, and belongs to the first interface."""
     number, at = 0, None
     if block.kind == _SIMPLE_PACKET:
         (kept,), start = block.numbers("I"), 4

@@ -1,4 +1,4 @@
-"""Captures of PHPMQ: how to recognise them, and what its frames are in the table of frames. Pure: no Spark."""
+"""Captures of PHPMQ: how to recognise them, and its frames as rows. Pure: no Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from penstock.wire.phpmq.located import LocatedClientDecoder, LocatedServerDecod
 
 
 def _rows(frame: phpmq.PhpmqFrame) -> FrameRows:
-    """A PHPMQ frame."""
     match frame:
         case phpmq.Publish(queue, payloads, ttl):
             return FrameRows("PUBLISH", len(payloads), payloads, queue=queue, ttl=ttl)
@@ -33,10 +32,10 @@ def _decoder(found: Guess) -> LocatedClientDecoder | LocatedServerDecoder:
 
 
 def _guess(head: bytes, direction: str | None) -> tuple[str | None, None]:
-    """Only a server dispatches, and it does nothing else."""
+    """A server sends dispatches and nothing else."""
     if direction is None and len(head) >= 6:
         direction = TO_CLIENT if head[3:6] == b"003" else TO_SERVER
     return direction, None
 
 
-CAPTURE = Capture(magic=b"H01", decoder=_decoder, rows=_rows, guess=_guess, tells_direction=True)
+CAPTURE = Capture(magic=b"H01", decoder=_decoder, rows=_rows, guess=_guess, shows_direction=True)

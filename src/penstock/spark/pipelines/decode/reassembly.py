@@ -1,8 +1,8 @@
-"""TCP connections out of segments: in order, each byte once, and what is missing told. Pure: no Spark.
+"""Reassembles TCP connections from segments: each byte once, in order, with gaps reported. Pure: no Spark.
 
-Each direction is put in order by itself. A segment that comes too early waits; one that repeats what was there is cut
-to what is new (of two versions of a byte the first counts). What never comes is a gap: that is known when the
-capture ends, when the same ends open another connection, or when more waits behind it than ``MAX_WAITING``.
+Each direction is ordered separately. A segment that comes too early waits; a retransmission is cut to its new bytes (of
+two versions of a byte the first counts). Bytes that never come are a gap, which is certain when the capture ends, when
+the same ends open another connection, or when more than ``MAX_WAITING`` bytes wait behind it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from penstock.spark.pipelines.decode.frames import Frames, FrameSource
 from penstock.spark.pipelines.decode.packets import LINKS, SYN, CapturedPacket, End, Fragment, TcpSegment, segment_of
 from penstock.spark.pipelines.decode.pcap import Damaged, packets
 
-#: More than any window lets a peer send ahead of what was acknowledged, for all practical purposes.
+#: More bytes than any real window allows a peer to send ahead of acknowledgements.
 MAX_WAITING = 16 * 2**20
 _WRAP = 2**32
 
 
-class Order:
-    """The bytes of one direction in order. ``half`` gets them."""
+class StreamOrder:
+    """Orders the bytes of one direction, for ``half``."""
 
     def __init__(self, half: Half) -> None:
         self.half = half
         self.next: int | None = None
-        #: What came too early: by its distance from the first byte of the stream.
+        #: Early segments, by their distance from the first byte of the stream.
         self._waiting: dict[int, tuple[bytes, int | None]] = {}
         self._waiting_bytes = 0
         self._done = 0
 
     def take(self, segment: TcpSegment) -> None:
-        """A segment of this direction."""
+        """Add a segment of this direction."""
         sequence = segment.sequence
         if segment.flags & SYN:
             sequence = (sequence + 1) % _WRAP
@@ -102,7 +102,7 @@ class TcpConnection:
         suffix = f" #{number}" if number > 1 else ""
         self._source = FrameSource(file, f"{names[0]} > {names[1]}{suffix}", protocol)
         self._server = names[1]
-        self._orders: dict[End, Order] = {}
+        self._orders: dict[End, StreamOrder] = {}
         self.at = first.at
 
     def take(self, segment: TcpSegment) -> None:
@@ -110,7 +110,7 @@ class TcpConnection:
         self.at = segment.at
         order = self._orders.get(segment.source)
         if order is None:
-            order = self._orders[segment.source] = Order(self._half(segment))
+            order = self._orders[segment.source] = StreamOrder(self._half(segment))
         if segment.data and order.half.found.protocol is None:
             self._settle(order, segment)
         order.take(segment)
@@ -123,13 +123,13 @@ class TcpConnection:
             half.found = Guess(self._protocol, direction)
         return half
 
-    def _settle(self, order: Order, segment: TcpSegment) -> None:
+    def _settle(self, order: StreamOrder, segment: TcpSegment) -> None:
         """Read answers in the variant of their requests, and identify the ends by their data."""
         direction = order.half.found.direction
         found = guess(segment.data[:ENOUGH], self._protocol, direction)
         others = [each.half for end, each in self._orders.items() if end != segment.source]
-        if direction is None and not (found.protocol and captures()[found.protocol].tells_direction):
-            # It looks the same both ways, or a byte can mean either: the lower port is the server's.
+        if direction is None and not (found.protocol and captures()[found.protocol].shows_direction):
+            # Both directions look alike, or a byte can mean either: the lower port is the server's.
             direction = TO_CLIENT if segment.source == self._server else TO_SERVER
             found = guess(segment.data[:ENOUGH], self._protocol, direction)
         if found.direction == TO_CLIENT and others and others[0].found.direction == TO_SERVER:
@@ -182,20 +182,20 @@ class _Connections:
     def take(self, packet: CapturedPacket) -> None:
         """Add the next packet. An unreadable one becomes a row."""
         if packet.link not in LINKS:
-            self._pass_over(packet)
+            self._skip(packet)
             return
         segment = segment_of(packet)
         if isinstance(segment, Fragment):
-            text = "a fragment of an IP packet: fragments are not put together"
+            text = "a fragment of an IP packet: fragments are not reassembled"
             self._frames.fail(FrameSource(self._file), segment.at, segment.offset, 0, "fragment", text)
         elif segment is not None and (not self._ports or {segment.source.port, segment.target.port} & self._ports):
             self._connect(segment)
 
-    def _pass_over(self, packet: CapturedPacket) -> None:
+    def _skip(self, packet: CapturedPacket) -> None:
         """Report an unknown type of link once: other links of the same file may be known."""
         if packet.link not in self._unknown_links:
             self._unknown_links.add(packet.link)
-            text = f"packets of link type {packet.link} are passed over; known types are {', '.join(map(str, LINKS))}"
+            text = f"packets of link type {packet.link} are skipped; known types are {', '.join(map(str, LINKS))}"
             self._frames.fail(FrameSource(self._file), packet.at, packet.offset, 0, "unknown-link", text)
 
     def _connect(self, segment: TcpSegment) -> None:

@@ -1,4 +1,4 @@
-"""Captures of SSPQ: how to recognise them, and what its frames are in the table of frames. Pure: no Spark."""
+"""Captures of SSPQ: how to recognise them, and its frames as rows. Pure: no Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ _NAMES: dict[type, str] = {
 
 
 def _rows(frame: sspq.SspqFrame) -> FrameRows:
-    """An SSPQ frame."""
     match frame:
         case sspq.Send(retries, payloads):
             return FrameRows("SEND", len(payloads), payloads, retries=retries)
@@ -31,5 +30,5 @@ def _decoder(found: Guess) -> LocatedDecoder:
     return LocatedDecoder(MAX_PAYLOAD)
 
 
-#: It looks the same in both directions.
+#: Both directions look alike.
 CAPTURE = Capture(magic=b"\x55\x99", decoder=_decoder, rows=_rows)

@@ -81,9 +81,7 @@ class Insight:
         with MessageStore.opened(database) as store:
             self._catch_up(store, last)
             found = sums.add(state, parts, store)
-            moves = tables.stage(
-                found.ledgers, attempt, self.folder
-            )  # before ``close`` drops minutes
+            moves = tables.stage(found.ledgers, attempt, self.folder)  # before ``close`` drops minutes
             (attempt / _OPEN).write_bytes(msgspec.json.encode(found.ledgers.close(self._options.delay)))
             write_changes(attempt / _CHANGES, found.changes, store.applied)
             moves += [(attempt / name, folder / name) for name in (_OPEN, _CHANGES)]
