@@ -201,10 +201,10 @@ def test_names_that_folders_have_cut(tmp_path: Path) -> None:
     file = _file(tmp_path / "file", 1, 11)
     cut = TableFile(file.path, 1, 10, 10, {"namespace": "default", "queue": f"{name[:40]}~{'0' * 32}"})
     read = Read(start=1, stop=11, columns=["queue"], identity=IDENTITY)
-    with pytest.raises(SourceError, match="it has only a part of the name"):
+    with pytest.raises(SourceError, match="it contains only a part of the name"):
         list(ArchivedPart(_settings(), read, (cut,), 11).batches(_journal(11)))
     for pattern in ("default/xx*", "*/*y", f"default/{name}"):
-        with pytest.raises(SourceError, match="it has only a part of the name"):
+        with pytest.raises(SourceError, match="it contains only a part of the name"):
             may_have(cut, Pick(pattern=pattern))
     assert may_have(cut, Pick(pattern="default/*"))
     assert not may_have(cut, Pick(pattern="default/y*"))

@@ -149,7 +149,7 @@ def test_the_checkpoint_of_another_mode(spark: SparkSession, broker: SparkBroker
     broker.publish(queue, "a")
     once(broker.stream(spark, queue=queue), tmp_path)
     with pytest.raises(
-        StreamingQueryException, match="the checkpoint is one of mode=read, and this query has mode=con"
+        StreamingQueryException, match="the checkpoint was written with mode=read, and this query has mode=con"
     ):
         once(consume(spark, broker, queue), tmp_path)
 

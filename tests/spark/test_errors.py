@@ -67,7 +67,7 @@ def test_options_that_contradict_each_other_fail_at_load(spark: SparkSession) ->
 
 
 def test_live_is_no_stream(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="view live is what is in the queues now"):
+    with pytest.raises(Exception, match="view live shows the current content of queues"):
         stream(spark, tmp_path, {"endpoint": broker.endpoint, "view": "live"})
 
 
@@ -79,7 +79,7 @@ def test_no_batch_consumes(spark: SparkSession, broker: SparkBroker, tmp_path: P
 
 def test_a_start_behind_the_end(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
     for use in (batch, stream):
-        with pytest.raises(Exception, match="startingPosition: 1000000 is behind the end of the journal"):
+        with pytest.raises(Exception, match="startingPosition: 1000000 is after the end of the journal"):
             use(spark, tmp_path, {"endpoint": broker.endpoint, "startingPosition": "1000000"})
 
 

@@ -71,7 +71,7 @@ def test_tables_that_others_made_are_refused(tmp_path: Path, kind: str) -> None:
         iceberg_of_others(lake, str((lake if kind == "iceberg" else tmp_path) / "iceberg.db"))
     found = kind.partition(" ")[0]
     for chosen in (None, found):
-        assert "table orders is there, but nothing says what was written to it" in refused(lake, kind=chosen)
+        assert "table orders exists, but nothing says what was written to it" in refused(lake, kind=chosen)
     other = next(each for each in FORMATS if each != found)
     assert f"has been written with kind {found}, not {other}" in refused(lake, kind=other)
 
@@ -96,7 +96,7 @@ def test_a_table_that_was_removed_is_told(spark: SparkSession, tmp_path: Path, n
     shutil.rmtree(tmp_path / name)
     with pytest.raises(LakeError, match=rf"table {name} is gone, but .* says that it had . rows"):
         run.start()
-    with pytest.raises(BadOption, match=rf"table {name} is gone, which had . rows: restore it"):
+    with pytest.raises(BadOption, match=rf"table {name} is gone, with its . rows: restore it"):
         listed(tmp_path)
 
 

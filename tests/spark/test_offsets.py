@@ -41,7 +41,7 @@ def test_there_and_back(settings: SourceSettings, parts: tuple[int, ...] | None)
     ],
 )
 def test_those_of_others(found: dict[str, Any]) -> None:
-    with pytest.raises(SourceError, match="none of ours"):
+    with pytest.raises(SourceError, match="offset of another source"):
         offset(found, READ)
 
 
@@ -56,15 +56,15 @@ def test_another_mode() -> None:
         (
             READ,
             SourceSettings(queue="default/other"),
-            "of view=messages, queue=default/jobs, and .* queue=default/other",
+            "to view=messages, queue=default/jobs, and .* queue=default/other",
         ),
         (READ, SourceSettings(pattern="default/*"), r"queue=default/jobs, and .* queuePattern=default/\*"),
         (SourceSettings(pattern="a/*"), SourceSettings(), r"queuePattern=a/\*, and .* queuePattern=\*/\*"),
-        (READ, SourceSettings(queue="default/jobs", view="events"), "of view=messages, .* reads view=events"),
+        (READ, SourceSettings(queue="default/jobs", view="events"), "to view=messages, .* reads view=events"),
     ],
 )
 def test_of_something_else(was: SourceSettings, now: SourceSettings, says: str) -> None:
-    with pytest.raises(SourceError, match=f"{says}.*startingPosition=7 it goes on"):
+    with pytest.raises(SourceError, match=f"{says}.*startingPosition=7 it continues"):
         offset(Offset(JOURNAL, 7, of=subject(was)).to_dict(), now)
 
 
@@ -76,7 +76,7 @@ def test_all_queues_can_be_said_in_two_ways() -> None:
 def test_leases_of_something_else(change: dict[str, str]) -> None:
     now = SourceSettings(**{"queue": "default/jobs", "reader": "worker", **change}, mode="consume")  # type: ignore[arg-type]
     with pytest.raises(
-        SourceError, match=f"the checkpoint is of queue=default/jobs, reader=worker.*{change.popitem()[1]}"
+        SourceError, match=f"the checkpoint belongs to queue=default/jobs, reader=worker.*{change.popitem()[1]}"
     ):
         offset(Offset(JOURNAL, 7, "consume", subject(CONSUME)).to_dict(), now)
 

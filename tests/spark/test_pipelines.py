@@ -190,7 +190,7 @@ def test_archive_of_queues_with_odd_names(
     query = f"select distinct queue from read_parquet('{lake}/messages/**/*.parquet', {text})"
     assert {row[0] for row in duckdb.connect().execute(query).fetchall()} == set(names.values())
     assert set(map(str, pd.read_parquet(lake / "messages")["queue"])) == set(names.values())
-    with pytest.raises(PipelineFailed, match=r"has only a part of the name default/xxxx.*: say where to, with --to"):
+    with pytest.raises(PipelineFailed, match=r"has only a part of the name default/xxxx.*: name the target with --to"):
         Replay(spark, source(broker), str(lake), "own").run(ReplayChoice(), None, RunControl())
     broker.publish("all")
     done = Replay(spark, source(broker), str(lake), "elsewhere").run(ReplayChoice(to="default/all"), None, RunControl())

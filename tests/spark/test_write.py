@@ -89,7 +89,7 @@ def test_tables_that_can_not_be_written(
 
 def test_nothing_is_overwritten(spark: SparkSession, broker: SparkBroker) -> None:
     writer = spark.sql("select 'x' as payload").write.format("penstock").option("endpoint", broker.endpoint)
-    with pytest.raises(Exception, match="messages are added, and nothing is overwritten"):
+    with pytest.raises(Exception, match="a queue cannot be overwritten"):
         writer.option("queue", "q").mode("overwrite").save()
 
 

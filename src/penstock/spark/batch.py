@@ -149,7 +149,7 @@ def beginning(
     position = place(endpoint, settings.starting_position, settings.starting_timestamp, status, history)
     if position > status.latest:
         raise BadOption(
-            f"option startingPosition: {position} is behind the end of the journal, which is {status.latest} now "
+            f"option startingPosition: {position} is after the end of the journal, which is at {status.latest} "
             f"(penstock at {settings.endpoint})"
         )
     return position

@@ -76,7 +76,7 @@ def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         pc.fill_null(pc.binary_length(batch.column("payload")), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     )
     if sizes.size and sizes.max() > CHUNK_BYTES:
-        raise SourceError(f"a payload has {sizes.max()} bytes, and {CHUNK_BYTES} is the most that can be written")
+        raise SourceError(f"a payload has {sizes.max()} bytes, and at most {CHUNK_BYTES} can be written")
     return sizes
 
 

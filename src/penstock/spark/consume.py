@@ -120,7 +120,7 @@ class ConsumingReader(StreamReaderBase):
     def _same_journal(self, begin: Offset) -> Offset:
         if self._journal() != begin.identity:
             raise Replaced(
-                f"the broker's data was replaced: this is journal {self._journal()}, and the checkpoint is of "
+                f"the broker's data was replaced: this is journal {self._journal()}, and the checkpoint belongs to "
                 f"{begin.identity} (penstock at {self._settings.endpoint}). Consume it with a new checkpoint"
             )
         return begin

@@ -148,10 +148,10 @@ class FlightEndpoint:
         if problem is not None:
             return _KINDS[problem.code](f"{_first_line(problem.text)} (penstock at {place})")
         if isinstance(error, fl.FlightUnauthenticatedError | fl.FlightUnauthorizedError):
-            return errors.Denied(f"penstock at {place} says no: {_first_line(str(error))}. Check option token")
+            return errors.Denied(f"penstock at {place} denied access: {_first_line(str(error))}. Check option token")
         text = _first_line(str(error))
         if isinstance(error, fl.FlightUnavailableError) and _is_about_tls(text):
-            return errors.Denied(f"no TLS connection to {place} came about: {text}. Check tlsCa and tlsServerName")
+            return errors.Denied(f"no TLS connection to {place} could be opened: {text}. Check tlsCa and tlsServerName")
         if isinstance(error, _PASSING):
             return errors.BrokerAway(f"no penstock broker answers at {place}: {text}")
         return errors.SourceError(f"penstock at {place}: {text}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: Appended to every data-loss error.
-ADVICE = "With option failOnDataLoss=false the query goes on with what is left"
+ADVICE = "With option failOnDataLoss=false the query continues with the remaining rows"
 
 
 class SourceError(RuntimeError):

@@ -85,10 +85,12 @@ def offset(stored: Mapping[str, Any], settings: SourceSettings) -> Offset:
         and _are_parts(parts)
         and _is_number(start, 0)
     ):
-        raise SourceError(f"the checkpoint has an offset that is none of ours: {dict(stored)}. Use a new checkpoint")
+        raise SourceError(f"the checkpoint contains an offset of another source: {dict(stored)}. Use a new checkpoint")
     mode = settings.mode or "read"
     if had != mode:
-        raise SourceError(f"the checkpoint is one of mode={had}, and this query has mode={mode}. Use a new checkpoint")
+        raise SourceError(
+            f"the checkpoint was written with mode={had}, and this query has mode={mode}. Use a new checkpoint"
+        )
     if of != subject(settings):
         raise SourceError(_another(of, settings, position))
     return Offset(identity, position, mode, of, None if parts is None else tuple(parts), start)
@@ -96,8 +98,9 @@ def offset(stored: Mapping[str, Any], settings: SourceSettings) -> Offset:
 
 def _another(of: Mapping[str, str], settings: SourceSettings, position: int) -> str:
     was, now = (", ".join(f"{name}={value}" for name, value in each.items()) for each in (of, subject(settings)))
-    go_on = "" if settings.mode == "consume" else f"; with startingPosition={position} it goes on where this one is"
-    return f"the checkpoint is of {was}, and this query reads {now}. Give back what was, or use a new checkpoint{go_on}"
+    resume = "" if settings.mode == "consume" else f"; with startingPosition={position} it continues there"
+    text = f"the checkpoint belongs to {was}, and this query reads {now}"
+    return f"{text}. Restore the old options, or use a new checkpoint{resume}"
 
 
 def _is_number(value: object, least: int = 1) -> TypeGuard[int]:

@@ -185,7 +185,7 @@ def _known(name: str, use: Use) -> Option:
     if option is not None:
         return option
     if name.lower() == "path":
-        raise BadOption("penstock has no paths: name the queue with option 'queue', and call load() or save() without")
+        raise BadOption("penstock has no paths: name the queue with option 'queue', and give load() or save() no path")
     close = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
     hint = f" Did you mean {_BY_NAME[close[0]].name}?" if close else ""
     raise BadOption(f"penstock has no option {name!r}.{hint} {_valid(use)}")
@@ -225,15 +225,15 @@ def _check(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
         for name in given:
             if name.startswith(("starting", "ending")):
                 raise BadOption(
-                    f"option {name}: view live is what is in the queues now, and has no positions to begin at"
+                    f"option {name}: view live shows the current content of queues, which has no positions to begin at"
                 )
     _check_archive(given, fields)
     if fields.get("pin") and "readerName" not in given:
-        raise BadOption("option pinRetention needs a readerName: operators must see who holds history back")
+        raise BadOption("option pinRetention needs a readerName: operators must see which reader holds history back")
     if fields.get("mode") == "consume":
         _check_consume(given)
     if ("writerName" in given) != ("epoch" in given):
-        raise BadOption("options writerName and epoch belong together: they say which write it is that may be repeated")
+        raise BadOption("options writerName and epoch belong together: they name the write that may be repeated")
 
 
 def _check_archive(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
@@ -244,7 +244,7 @@ def _check_archive(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
     elif "archiveStore" in given and not fields["archive"].startswith("s3://"):
         raise BadOption("option archiveStore is for an archive in an object store, as in s3://bucket/lake")
     elif (view := fields.get("view", "messages")) != "messages":
-        raise BadOption(f"option archive: an archive has what was published (view messages), and no {view}")
+        raise BadOption(f"option archive: an archive contains published messages (view messages), not {view}")
 
 
 def _check_range(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
@@ -270,7 +270,7 @@ def _check_tls(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
 def _consuming(use: Use) -> Use:
     if Use.STREAM not in use:
         raise BadOption(
-            "mode=consume is for streams: a batch has no checkpoint to tell what was worked off. "
+            "mode=consume is for streams: a batch has no checkpoint of what was processed. "
             "Use spark.readStream, with trigger(availableNow=True) to stop at the end"
         )
     return Use.CONSUME
@@ -278,6 +278,6 @@ def _consuming(use: Use) -> Use:
 
 def _check_consume(given: Mapping[str, str]) -> None:
     if "readerName" not in given:
-        raise BadOption("mode=consume needs a readerName: what it has leased is kept under that name")
+        raise BadOption("mode=consume needs a readerName: its leases are kept under that name")
     if "queue" not in given and "queuePattern" not in given:
         raise BadOption("mode=consume needs a queue or a queuePattern: it takes messages away from other consumers")

@@ -33,7 +33,7 @@ def check(view: str, columns: Sequence[str], wanted: StructType) -> list[str]:
     if not wanted.fields:
         raise BadOption(f"the schema has no columns; view {view} has {', '.join(whole.names)}")
     if columns and wanted.names != whole.names:
-        raise BadOption("option columns and the schema that was given name different columns: give one of them")
+        raise BadOption("option columns and the given schema name different columns: give only one of them")
     types = {field.name: field.dataType for field in whole.fields}
     for field in wanted.fields:
         if field.name not in types:

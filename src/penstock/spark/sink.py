@@ -50,7 +50,7 @@ BATCH_ID = "streaming.sql.batchId"
 DIFFER = (
     "A write that is repeated must have the rows, and the partitions, that it had when it was first tried: undo what "
     "has changed since, such as the number of partitions, the size of the cluster, or the code. With option "
-    "checkRepeats=false it goes on as it is, and rows may be missing or come twice"
+    "checkRepeats=false it continues anyway, and rows may be missing or duplicated"
 )
 #: A partition number that no task has.
 NO_TASK = 2**31 - 1
@@ -73,9 +73,7 @@ class TaskWritten(WriterCommitMessage):
 def check(settings: SourceSettings, schema: StructType, overwrite: bool) -> None:
     """Raise BadOption for a table that can't be written."""
     if overwrite:
-        raise BadOption(
-            'messages are added, and nothing is overwritten: use mode("append"), or outputMode("append") of a stream'
-        )
+        raise BadOption('a queue cannot be overwritten: use mode("append"), or outputMode("append") of a stream')
     whole = ", ".join(f"{name} ({' or '.join(types[:2])})" for name, types in COLUMNS.items())
     for field in schema.fields:
         if field.name not in COLUMNS:
@@ -145,7 +143,7 @@ def _name(settings: SourceSettings, writer: str, epoch: int, *, begun: bool = Fa
 def _task() -> TaskContext:
     task = TaskContext.get()
     if task is None:
-        raise SourceError("a writer runs in a task of Spark, and this is none")
+        raise SourceError("a writer runs in a task of Spark, and this is not one")
     return task
 
 
@@ -154,7 +152,7 @@ def _reach(settings: SourceSettings) -> None:
     with FlightEndpoint(settings) as endpoint:
         existing = endpoint.ask(Queues(queue=settings.queue, right="publish"), list[str])
         if settings.queue and not existing and not settings.create_queues:
-            raise no_queue(endpoint, settings, "publish", "With option createQueues=true it is made")
+            raise no_queue(endpoint, settings, "publish", "With option createQueues=true it is created")
 
 
 def _log_repeated(settings: SourceSettings, done: list[TaskWritten]) -> None:
@@ -227,7 +225,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Runs in each task."""
         query, batch = _task().getLocalProperty(QUERY_ID), _task().getLocalProperty(BATCH_ID)
         if not query or not batch:
-            raise SourceError("Spark does not tell this task its query and batch, so a repetition could not be noticed")
+            raise SourceError("this task has no query and batch from Spark, so a repetition would go unnoticed")
         return write(self._settings, _name(self._settings, f"query-{query}", int(batch)), iterator, first=batch == "0")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -50,7 +50,7 @@ class PenstockSource(DataSource):
         settings = options.parse(self.options, Use.STREAMS)
         columns = schemas.check(_view(settings), settings.columns, schema)
         if settings.view == "live":
-            raise BadOption("view live is what is in the queues now: read it with spark.read, not as a stream")
+            raise BadOption("view live shows the current content of queues: read it with spark.read, not as a stream")
         kind = ConsumingReader if settings.mode == "consume" else StreamReader
         return kind(settings, columns, schema)
 

@@ -139,7 +139,7 @@ def duration(given: str) -> int:
         raise ValueError(f"a duration is a number with ms, s, m, h or d, as in 30s or 24h, not {given!r}")
     duration = round(float(match[1]) * _UNITS[unit])
     if not 0 < duration < 2**62:
-        raise ValueError(f"a duration must be longer than nothing and shorter than forever, not {given!r}")
+        raise ValueError(f"a duration must be positive, and below 146,000 years, not {given!r}")
     return duration
 
 
@@ -155,7 +155,7 @@ def pairs(given: str) -> SecretPairs:
     """Pairs, as in ``name=value,name=value``. Errors do not repeat the text: it may contain a secret."""
     parts = [each.strip().partition("=") for each in given.split(",")]
     if not all(name and sign and value for name, sign, value in parts):
-        raise ValueError("names with values and commas between them are expected, as in region=eu-central-1,key=…")
+        raise ValueError("comma-separated NAME=VALUE pairs are expected, as in region=eu-central-1,key=…")
     return SecretPairs((name.strip(), value.strip()) for name, _, value in parts)
 
 
@@ -163,10 +163,10 @@ def names(given: str) -> tuple[str, ...]:
     """Comma-separated names."""
     values = tuple(each.strip() for each in given.split(","))
     if "" in values:
-        raise ValueError(f"names with commas between them are expected, not {given!r}")
+        raise ValueError(f"comma-separated names are expected, not {given!r}")
     doubled = {each for each in values if values.count(each) > 1}
     if doubled:
-        raise ValueError(f"{', '.join(sorted(doubled))} is there twice")
+        raise ValueError(f"{', '.join(sorted(doubled))} is repeated")
     return values
 
 
@@ -192,7 +192,7 @@ def endpoint(given: str) -> str:
     """The address of a Flight endpoint, or comma-separated addresses of brokers of which one serves."""
     endpoints = [_endpoint(each) for each in given.split(",")]
     if len(set(endpoints)) < len(endpoints):
-        raise ValueError("one of the endpoints stands there twice")
+        raise ValueError("an endpoint is repeated")
     if len({each.partition("://")[0] == "grpc+tls" for each in endpoints}) > 1:
         raise ValueError("either all endpoints have TLS (grpc+tls://) or none: a token must not go to one without")
     return ",".join(endpoints)
@@ -212,7 +212,7 @@ def _endpoint(given: str) -> str:
 
 #: The error does not repeat the text, which may contain a password.
 _NO_ENDPOINT = (
-    "an endpoint is as in grpc://broker:8815 or, with TLS, grpc+tls://broker:8815; several have commas between them"
+    "an endpoint is as in grpc://broker:8815 or, with TLS, grpc+tls://broker:8815; several are separated by commas"
 )
 
 
@@ -223,10 +223,10 @@ def file(given: str) -> str:
     try:
         content = Path(given).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no PEM"
+        reason = error.strerror if isinstance(error, OSError) else "it is not PEM"
         raise ValueError(f"the file {given!r} can't be read on the driver: {reason}") from None
     if "-----BEGIN" not in content:
-        raise ValueError(f"the file {given!r} is no PEM")
+        raise ValueError(f"the file {given!r} is not PEM")
     return content
 
 

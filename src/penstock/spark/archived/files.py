@@ -60,8 +60,8 @@ def _cut(stored: str) -> bool:
 
 def _too_little(stored: str) -> SourceError:
     return SourceError(
-        f"option archive: it has only a part of the name {stored!r}. Name the queue with option queue, "
-        "or archive into a table of another kind: Delta and Iceberg have names in full"
+        f"option archive: it contains only a part of the name {stored!r}. Name the queue with option queue, "
+        "or archive as delta or iceberg, which store names in full"
     )
 
 

@@ -143,11 +143,13 @@ class ArchivedHistory:
 def check(archive: Archive, identity: str, pick: Pick) -> Archive:
     """The archive itself, if it is of this journal and has these queues."""
     if not archive.identity:
-        raise Replaced(f"option archive: {archive.place} has messages of several journals, whose positions are alike")
+        raise Replaced(
+            f"option archive: {archive.place} contains messages of several journals, whose positions overlap"
+        )
     if archive.identity != identity:
         raise Replaced(
             f"option archive: {archive.place} is of journal {archive.identity}, and the broker's is {identity}: "
-            "their positions have nothing to do with each other"
+            "their positions are unrelated"
         )
     if not archive.covers(pick):
         have, want = (each.queue or each.pattern or "*/*" for each in (archive.of, pick))

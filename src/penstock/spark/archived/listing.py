@@ -25,7 +25,7 @@ def list_archive(settings: SourceSettings) -> Archive:
         # In this order: the files listed afterwards contain everything covered.
         covered = read_coverage(store, name)
         if covered is None:
-            raise LakeError(f"there is no table {name} that says what it covers: run `penstock pipeline archive` first")
+            raise LakeError(f"table {name} has no recorded coverage: run `penstock pipeline archive` first")
         catalogue = catalogue_options(settings.archive_catalogue)
         tables = {name: covered.rows - covered.quarantined, f"{name}_{QUARANTINE}": covered.quarantined}
         files = [file for table, rows in tables.items() for file in _files(store, table, catalogue, rows)]
@@ -42,7 +42,7 @@ def _files(store: Store, name: str, catalogue: CatalogueOptions, rows: int) -> l
     table = existing_table(store, name, catalogue)
     if table is None:
         if rows:
-            raise LakeError(f"table {name} is gone, which had {rows:,} rows: restore it")
+            raise LakeError(f"table {name} is gone, with its {rows:,} rows: restore it")
         return []
     try:
         return table.data_files()
