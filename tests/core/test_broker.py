@@ -27,8 +27,7 @@ def test_a_released_message_is_back_at_its_old_place_and_counts_a_delivery() -> 
     bench = Bench()
     bench.publish(3)
     peer = bench.peer(1)
-    out = bench.broker.lock(peer, bench.queue, NOW)
-    assert out is not None
+    (out,) = bench.broker.lock(peer, bench.queue, NOW)
     assert bench.broker.release(peer, bench.queue, out.item.position, NOW)
     assert bench.ready() == [1, 2, 3]
     assert bench.queue.deliveries == {bench.position(1): 1}
@@ -146,8 +145,8 @@ def test_a_paused_queue_takes_messages_expires_them_and_gives_none_out() -> None
     bench.broker.subscribe(peer, bench.queue, 5, NOW)
     bench.publish(ttl=SECOND)
     bench.publish()
-    assert bench.broker.lock(peer, bench.queue, NOW) is None
-    assert bench.broker.pop(peer, bench.queue, NOW) is None
+    assert bench.broker.lock(peer, bench.queue, NOW) == []
+    assert bench.broker.pop(peer, bench.queue, NOW) == ([], [])
     assert bench.broker.peek(bench.queue, NOW) is None
     bench.broker.tick(NOW + SECOND)
     assert bench.dead() == [(1, Reason.EXPIRED)]
@@ -303,7 +302,7 @@ def test_peek_leaves_the_message_that_pop_takes_for_good() -> None:
     bench.publish(2)
     item = bench.broker.peek(bench.queue, NOW)
     assert item is not None
-    assert bench.broker.pop(bench.peer(1), bench.queue, NOW) == (item, 0)
+    assert bench.broker.pop(bench.peer(1), bench.queue, NOW) == ([item], [0])
     assert bench.ready() == [2]
     assert bench.queue.counters.popped == 1
 

@@ -255,16 +255,10 @@ class BrokerMachine(RuleBasedStateMachine):
         result = self.broker.receive(self.peer(number), self.queue(name), self.now, dead=dead)
         assert result == self.model.receive(number, name, self.now, dead=dead)
 
-    @rule(number=NUMBERS, pick=PICKS, duration=SPANS)
-    def lock(self, number: int, pick: int, duration: int) -> None:
-        name = self.name(pick)
-        out = self.broker.lock(self.peer(number), self.queue(name), self.now, duration)
-        assert (out and out.item.position) == self.model.lock(number, name, self.now, duration)
-
     @rule(number=NUMBERS, pick=PICKS, count=st.integers(0, 4), duration=SPANS)
-    def lock_run(self, number: int, pick: int, count: int, duration: int) -> None:
+    def lock(self, number: int, pick: int, count: int, duration: int) -> None:
         name = self.name(pick)
-        outs = self.broker.lock_run(self.peer(number), self.queue(name), count, self.now, duration)
+        outs = self.broker.lock(self.peer(number), self.queue(name), self.now, duration, count)
         expected = [self.model.lock(number, name, self.now, duration) for _ in range(count)]
         assert [out.item.position for out in outs] == [position for position in expected if position is not None]
 
@@ -280,16 +274,10 @@ class BrokerMachine(RuleBasedStateMachine):
         item = self.broker.peek(self.queue(name), self.now)
         assert (item and item.position) == self.model.peek(name, self.now)
 
-    @rule(number=NUMBERS, pick=PICKS)
-    def pop(self, number: int, pick: int) -> None:
-        name = self.name(pick)
-        popped = self.broker.pop(self.peer(number), self.queue(name), self.now)
-        assert (popped and (popped[0].position, popped[1])) == self.model.pop(name, self.now)
-
     @rule(number=NUMBERS, pick=PICKS, count=st.integers(0, 4))
-    def pop_run(self, number: int, pick: int, count: int) -> None:
+    def pop(self, number: int, pick: int, count: int) -> None:
         name = self.name(pick)
-        items, deliveries = self.broker.pop_run(self.peer(number), self.queue(name), count, self.now)
+        items, deliveries = self.broker.pop(self.peer(number), self.queue(name), self.now, count)
         expected = [self.model.pop(name, self.now) for _ in range(count)]
         popped = [(item.position, before) for item, before in zip(items, deliveries, strict=True)]
         assert popped == [each for each in expected if each is not None]

@@ -244,7 +244,7 @@ def a_window_of_a_connection_that_has_many_messages(size: int) -> Command:
     return lambda: world.broker.subscribe(world.other, queue, 1, NOW)
 
 
-@scenario("receive", "lock", "lock_run", "pop", "pop_run", "peek", "lease")
+@scenario("receive", "lock", "pop", "peek", "lease")
 def many_expired_stand_before_the_next(size: int) -> Command:
     world = World()
     world.publish(size, ttl=SECOND)
@@ -252,9 +252,9 @@ def many_expired_stand_before_the_next(size: int) -> Command:
     commands: list[Command] = [
         lambda: broker.peek(world.queue, later),
         lambda: broker.lock(world.peer, world.queue, later),
-        lambda: broker.lock_run(world.peer, world.queue, 500, later),
+        lambda: broker.lock(world.peer, world.queue, later, count=500),
         lambda: broker.pop(world.peer, world.queue, later),
-        lambda: broker.pop_run(world.peer, world.queue, 500, later),
+        lambda: broker.pop(world.peer, world.queue, later, 500),
         lambda: broker.lease("r", world.queue, later, SECOND),
         lambda: broker.receive(world.peer, world.queue, later),
     ]
@@ -266,14 +266,14 @@ def many_expired_stand_before_the_next(size: int) -> Command:
     return do
 
 
-@scenario("lock_run", "pop_run")
+@scenario("lock", "pop")
 def runs_are_taken_from_many(size: int) -> Command:
     world = World()
     world.publish(size)
 
     def do() -> None:
-        assert len(world.broker.lock_run(world.peer, world.queue, 500, NOW)) == 500
-        assert len(world.broker.pop_run(world.peer, world.queue, 500, NOW)[0]) == 500
+        assert len(world.broker.lock(world.peer, world.queue, NOW, count=500)) == 500
+        assert len(world.broker.pop(world.peer, world.queue, NOW, 500)[0]) == 500
 
     return do
 

@@ -56,10 +56,9 @@ def test_a_leased_message_is_nobody_elses() -> None:
     lease = rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=2)
     assert lease is not None
     assert lease.messages == [rig.first, rig.first + 1]
-    taken = rig.broker.pop(rig.peer, rig.queue, NOW)
-    assert taken is not None
-    assert taken[0].position == rig.first + 2
-    assert rig.broker.pop(rig.peer, rig.queue, NOW) is None
+    (taken,), _ = rig.broker.pop(rig.peer, rig.queue, NOW)
+    assert taken.position == rig.first + 2
+    assert rig.broker.pop(rig.peer, rig.queue, NOW) == ([], [])
     assert rig.broker.purge(rig.peer, rig.queue, NOW) == 0
     assert not rig.broker.delete_message(rig.peer, rig.queue, rig.first, NOW)
     assert not rig.broker.delete_queue(rig.queue, NOW)

@@ -61,7 +61,7 @@ def test_a_full_disk_refuses_messages_and_consuming_goes_on() -> None:
     bench.publish()
     bench.broker.disk_full = True
     assert bench.publish().refusal is PublishRefusal.DISK
-    assert bench.broker.pop(bench.publisher, bench.queue, NOW) is not None
+    assert bench.broker.pop(bench.publisher, bench.queue, NOW)[0]
 
 
 def test_messages_before_one_that_is_too_large_still_have_to_fit() -> None:
@@ -96,8 +96,7 @@ def test_a_message_with_a_time_to_live_costs_the_same_however_many_priorities_th
         bench.publish(ttl=9 * SECOND, priority=1)
         bench.publish(ttl=3 * SECOND, priority=2)
         bench.publish(delay=5 * SECOND)
-        out = bench.broker.lock(bench.publisher, bench.queue, NOW)
-        assert out is not None
+        (out,) = bench.broker.lock(bench.publisher, bench.queue, NOW)
         bench.broker.release(bench.publisher, bench.queue, out.item.position, NOW)
     assert bench.broker.tick(NOW) == NOW + 3 * SECOND
     assert bench.broker.tick(NOW + 3 * SECOND) == NOW + 5 * SECOND

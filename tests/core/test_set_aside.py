@@ -46,7 +46,7 @@ def test_delayed_and_dead_ones_too(scene: tuple[Broker, Queue, Connection]) -> N
     broker, queue, peer = scene
     late = broker.publish(peer, queue, [b"late"], NOW, Properties(delay=5 * SECOND)).first
     dead = broker.publish(peer, queue, [b"dead"], NOW).first
-    assert broker.lock(peer, queue, NOW) is not None
+    assert broker.lock(peer, queue, NOW)
     broker.reject(peer, queue, [dead], NOW)
     assert broker.set_aside(queue, {late: "torn", dead: "torn"}, NOW) == 2
     assert (len(queue.delayed), len(queue.dead)) == (0, 0)

@@ -36,7 +36,7 @@ def opened_with_old_message() -> tuple[Opened, Queue, int]:
     for number in range(20):
         broker.publish(connection, queue, [bytes(500)], MORNING, Properties(priority=1))
         engine.commit(MORNING)
-        assert broker.pop(connection, queue, MORNING) is not None
+        assert broker.pop(connection, queue, MORNING)[0]
         engine.commit(MORNING + number)
     opened.upkeep.checkpoint(MORNING)
     return opened, queue, kept
@@ -174,7 +174,7 @@ def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_f
     for _ in range(20):
         broker.publish(connection, queue, [bytes(500)], MORNING, Properties(priority=1))
         engine.commit(MORNING)
-        assert broker.pop(connection, queue, MORNING) is not None
+        assert broker.pop(connection, queue, MORNING)[0]
         engine.commit(MORNING)
     later = MORNING + queue.policy.deduplication
     opened.upkeep.checkpoint(later)

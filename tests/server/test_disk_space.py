@@ -52,7 +52,8 @@ def publish_until_refused(opened: Opened, connection: Connection, queue: Queue, 
 def consume_all(opened: Opened, connection: Connection, queue: Queue) -> int:
     """Take and acknowledge one after the other, each in a commit of its own: what costs most space."""
     count = 0
-    while (out := opened.engine.broker.lock(connection, queue, MORNING)) is not None:
+    while outs := opened.engine.broker.lock(connection, queue, MORNING):
+        (out,) = outs
         assert len(opened.engine.payloads([out.item.position])) == 1
         opened.engine.broker.acknowledge(connection, queue, [out.item.position], MORNING)
         opened.engine.commit(MORNING)
@@ -170,7 +171,7 @@ def half_alive(disk: SimDisk, segments: int) -> tuple[Opened, Connection, Queue]
         broker.publish(connection, queue, [bytes(2_000)] * 4, MORNING)
         broker.publish(connection, other, [bytes(2_000)] * 5, MORNING)
         engine.commit(MORNING)
-        while broker.pop(connection, other, MORNING) is not None:
+        while broker.pop(connection, other, MORNING)[0]:
             pass
     engine.commit(MORNING)
     opened.upkeep.checkpoint(MORNING)
@@ -210,7 +211,7 @@ def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_ba
     assert opened.engine.log.end == position
     segments = opened.upkeep.log.extents()
     while queue.ready and opened.engine.broker.lowest_position() < segments[3].first:
-        assert opened.engine.broker.pop(connection, queue, MORNING) is not None
+        assert opened.engine.broker.pop(connection, queue, MORNING)[0]
     opened.engine.commit(MORNING)
     plan = opened.upkeep.plan(MORNING)
     assert [step.size == 0 for step in plan.steps[:4]] == [True, True, True, False]
@@ -244,7 +245,7 @@ def test_compaction_frees_twice_what_it_copies_also_where_copies_are_larger_than
 def test_space_is_given_back_without_room_for_a_checkpoint() -> None:
     disk = SimDisk()
     opened, connection, queue = half_alive(disk, 4)
-    while opened.engine.broker.pop(connection, queue, MORNING) is not None:
+    while opened.engine.broker.pop(connection, queue, MORNING)[0]:
         pass
     opened.engine.commit(MORNING)
     opened.upkeep.checkpoint(MORNING)

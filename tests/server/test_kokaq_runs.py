@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.policy import SECOND
-from penstock.server.protocols.kokaq.session import RUN
+from penstock.server.protocols.kokaq.message_requests import RUN
 from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status
 from support.inprocess import InProcess, running

@@ -254,7 +254,7 @@ async def half_alive(scene: Scene, segments: int) -> int:
         broker.publish(connection, kept, [bytes(2_000)] * 4, now)
         broker.publish(connection, gone, [bytes(2_000)] * 6, now)
         await scene.committed()
-        while broker.pop(connection, gone, now) is not None:
+        while broker.pop(connection, gone, now)[0]:
             pass
     await scene.committed()
     return kept.ready
@@ -266,7 +266,7 @@ async def consume(scene: Scene, waiting: int) -> None:
     queue, connection = broker.queue("default", "kept"), broker.connect(2, b"test")
     assert queue is not None
     for _ in range(waiting):
-        assert broker.pop(connection, queue, scene.runtime.now()) is not None
+        assert broker.pop(connection, queue, scene.runtime.now())[0]
     await scene.committed()
 
 
@@ -296,9 +296,8 @@ def test_compaction_beside_a_broker_does_not_fill_the_disk(monkeypatch: pytest.M
         assert queue is not None
         connection = scene.runtime.broker.connect(2, b"test")
         for _ in range(waiting):
-            popped = scene.runtime.broker.pop(connection, queue, scene.runtime.now())
-            assert popped is not None
-            assert scene.runtime.engine.payloads([popped[0].position]) == [bytes(2_000)]
+            (popped,), _ = scene.runtime.broker.pop(connection, queue, scene.runtime.now())
+            assert scene.runtime.engine.payloads([popped.position]) == [bytes(2_000)]
         await scene.committed()
         await scene.end()
         assert scene.astray == []

@@ -19,8 +19,8 @@ from penstock.server.network.acceptor import Acceptor
 from penstock.server.network.account import RATE
 from penstock.server.network.memory import LARGE, TURN_BYTES
 from penstock.server.network.session import Session
-from penstock.server.protocols.kokaq.answers import MessageAnswer
 from penstock.server.protocols.kokaq.listener import KokaqListener
+from penstock.server.protocols.kokaq.message_answer import MessageAnswer
 from penstock.server.protocols.kokaq.session import KokaqSession
 from support.inprocess import InProcess, Wire, running
 from support.raw import NOP, PEEK, kokaq, publish

@@ -184,7 +184,7 @@ def check(play: Play) -> None:
 
 def _check(play: Play) -> None:
     patches = [patch(f"penstock.core.budget.{name}", value) for name, value in BUDGETS.items()]
-    patches.append(patch("penstock.server.protocols.kokaq.session.SEARCHED_QUEUES", 10))
+    patches.append(patch("penstock.server.protocols.kokaq.message_requests.SEARCHED_QUEUES", 10))
     patches.append(patch("penstock.server.network.outbox.PUMP_MESSAGES", 50))
     with ExitStack() as stack:
         for each in patches:

@@ -63,7 +63,7 @@ GROWTH = (
         "but never less than 10",
         (
             "server/protocols/kokaq/pending:PendingAnswers._waiting",
-            "server/protocols/kokaq/session:KokaqSession._search",
+            "server/protocols/kokaq/message_requests:MessageRequests._search",
         ),
     ),
     Growth(
@@ -334,8 +334,8 @@ NOT_BY_PEERS = {
     "journal/postgresql/settings:SessionSettings._settings": "as above",
     "server/maintenance/upkeep:Upkeep.damaged": "damage that was found, which is the disk's",
     "server/maintenance/upkeep:Upkeep.pins": "a function",
-    "server/protocols/kokaq/answers:MessageAnswer._messages": "one for each of its requests; counted when read early",
-    "server/protocols/kokaq/answers:MessageAnswer.positions": "one for each of its requests",
+    "server/protocols/kokaq/message_answer:MessageAnswer._messages": "one a request; counted when read early",
+    "server/protocols/kokaq/message_answer:MessageAnswer.positions": "one for each of its requests",
     "journal/files/checkpoints:CheckpointReader.report": "what was found at the start",
     "journal/segmented_log:SegmentedLog._kept": "segments that are kept because of damage",
     "journal/files/log:FileLog._kept": "as above",

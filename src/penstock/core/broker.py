@@ -36,9 +36,7 @@ class Broker(BrokerState):
     receive = commands.receive.receive
     peek = commands.receive.peek
     pop = commands.receive.pop
-    pop_run = commands.receive.pop_run
     lock = commands.lock.lock
-    lock_run = commands.lock.lock_run
     renew = commands.lock.renew
 
     acknowledge = commands.settle.acknowledge

@@ -206,8 +206,8 @@ class Child:
                 give_back(connection, queue, position, now)
 
     def pop(self, connection: Connection, queue: Queue, now: int) -> None:
-        popped = self.broker.pop(connection, queue, now)
-        if popped is not None:
+        popped, _ = self.broker.pop(connection, queue, now)
+        if popped:
             position = popped[0].position
 
             def show() -> None:

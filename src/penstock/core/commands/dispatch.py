@@ -119,12 +119,6 @@ def resume_throttled(state: BrokerState, now: int) -> bool:
     return state.throttled_unchecked > 0 and bool(state.throttled)
 
 
-def take_next(state: BrokerState, queue: Queue, now: int) -> Item | None:
-    """Remove the next ready, unexpired message. None: there is none, or none may be delivered. Or TryAgain."""
-    items = take_run(state, queue, 1, now)
-    return items[0] if items else None
-
-
 def take_run(state: BrokerState, queue: Queue, count: int, now: int) -> list[Item]:
     """The next ``count`` messages; fewer if there are fewer, or if the budget for expired ones ends between them."""
     if state.draining:

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from penstock.core import budget
-from penstock.core.commands.dispatch import dispatch, hand_out, take_next, take_run
+from penstock.core.commands.dispatch import dispatch, hand_out, take_run
 from penstock.core.commands.settle import end_deliveries, return_messages
 from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import BrokerState
 from penstock.schema import Reason
 
 
-def lock(state: BrokerState, connection: Connection, queue: Queue, now: int, duration: int = 0) -> Out | None:
-    """Lock the next message for the connection, for ``duration`` or the queue's default. Or TryAgain."""
-    item = take_next(state, queue, now)
-    if item is None:
-        return None
-    out = hand_out(state, queue, item, connection, now)
-    queue.count_delivered(1, 1 if out.deliveries else 0)
-    state.lock_until(out, now + (duration or queue.policy.lock))
-    return out
-
-
-def lock_run(
-    state: BrokerState, connection: Connection, queue: Queue, count: int, now: int, duration: int = 0
+def lock(
+    state: BrokerState, connection: Connection, queue: Queue, now: int, duration: int = 0, count: int = 1
 ) -> list[Out]:
-    """``lock`` repeatedly, as far as there are messages. Or TryAgain, before the first.
+    """Lock the next messages for the connection, for ``duration`` or the queue's default. Or TryAgain.
 
-    Fewer than there are if too many expired ones precede the next one for this tick.
+    There are fewer than ``count`` if the queue has no more, or if too many expired ones precede the next for this tick.
     """
-    items = take_run(state, queue, count, now)
-    outs = [hand_out(state, queue, item, connection, now) for item in items]
-    queue.count_delivered(len(outs), sum(out.deliveries > 0 for out in outs) if queue.deliveries else 0)
+    outs = [hand_out(state, queue, item, connection, now) for item in take_run(state, queue, count, now)]
+    queue.count_delivered(len(outs), sum([out.deliveries > 0 for out in outs]) if queue.deliveries else 0)
     state.lock_new(outs, now + (duration or queue.policy.lock))
     return outs
 

@@ -9,7 +9,6 @@ from penstock.core.commands.dispatch import (
     dispatch,
     dispatch_dead,
     leave_line,
-    take_next,
     take_run,
     update_credit,
 )
@@ -73,39 +72,29 @@ def peek(state: BrokerState, queue: Queue, now: int) -> Item | None:
     return item
 
 
-def pop(state: BrokerState, connection: Connection, queue: Queue, now: int) -> tuple[Item, int] | None:
-    """Remove the next message for good. Returns it with the deliveries it had before. Or TryAgain.
-
-    It must not be shown before the log is durable up to ``log.next_position``: after a crash it would be delivered
-    again.
-    """
-    item = take_next(state, queue, now)
-    if item is None:
-        return None
-    deliveries = queue.deliveries.get(item.position, 0)
-    state.log.end(Kind.POPPED, now, queue.id, connection.source, item.position, deliveries + 1, now)
-    queue.counters.popped += 1
-    queue.count_delivered(1, 1 if deliveries else 0)
-    state.forget_message(queue, item.position)
-    return item, deliveries
-
-
-def pop_run(
-    state: BrokerState, connection: Connection, queue: Queue, count: int, now: int
+def pop(
+    state: BrokerState, connection: Connection, queue: Queue, now: int, count: int = 1
 ) -> tuple[list[Item], list[int]]:
-    """``pop`` repeatedly, as far as there are messages; fewer as for ``lock_run``. Or TryAgain, before the first."""
+    """Remove the next messages for good. Returns them with the deliveries that each had before. Or TryAgain.
+
+    They must not be shown before the log is durable up to ``log.next_position``: after a crash they would be delivered
+    again. There are fewer than ``count`` if the queue has no more, or as for ``lock``.
+    """
     items = take_run(state, queue, count, now)
     if not items:
         return [], []
     before = [queue.deliveries.get(item.position, 0) for item in items] if queue.deliveries else [0] * len(items)
-    columns: dict[str, Values] = {
-        "message": array("Q", [item.position for item in items]),
-        "deliveries": array("I", [deliveries + 1 for deliveries in before]),
-        "delivered_at": array("q", (now,)) * len(items),
-    }
-    state.log.others(Kind.POPPED, now, queue.id, connection.source, len(items), columns)
+    if len(items) == 1:
+        state.log.end(Kind.POPPED, now, queue.id, connection.source, items[0].position, before[0] + 1, now)
+    else:
+        columns: dict[str, Values] = {
+            "message": array("Q", [item.position for item in items]),
+            "deliveries": array("I", [deliveries + 1 for deliveries in before]),
+            "delivered_at": array("q", (now,)) * len(items),
+        }
+        state.log.others(Kind.POPPED, now, queue.id, connection.source, len(items), columns)
     queue.counters.popped += len(items)
-    queue.count_delivered(len(items), sum(deliveries > 0 for deliveries in before))
+    queue.count_delivered(len(items), sum([deliveries > 0 for deliveries in before]))
     if state.moved_to or queue.has_notes:
         for item in items:
             state.forget_message(queue, item.position)

@@ -81,6 +81,8 @@ class Ids:
 
     def raw_positions(self, ids: Sequence[bytes]) -> list[int]:
         """The positions that IDs of 16 bytes name, whether or not anything is there; 0 for those that are not ours."""
+        if len(ids) == 1:
+            return [self.position(ids[0]) or 0]
         if not self._broker.asked and (ours := self._own_raw_positions(b"".join(ids), len(ids))) is not None:
             return ours
         return [self.position(raw) or 0 for raw in ids]
