@@ -27,7 +27,8 @@ from penstock.core.queue import Connection, Queue
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Table
 from penstock.core.state import WaitEnded
-from penstock.core.structures.lane import Item, Lane
+from penstock.core.structures.item import Item
+from penstock.core.structures.lane import Lane
 from penstock.core.writers import ChunkKey
 from penstock.journal.format.block import parse
 from penstock.journal.format.encoding import encode

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.schema import FOREVER
 
 SECOND = 1_000_000
@@ -89,8 +89,8 @@ class World:
         following = self.queue.next_deadline()
         assert not times or (following is not None and following <= min(times))
         chunks = [chunk for lane in self.queue.lanes.values() for chunk in lane._chunks]
-        noted = [chunk.deadline for chunk in chunks if chunk.deadline is not None]
-        assert sorted(entry[:2] for entry in noted) == [entry[:2] for entry in self.queue.deadlines]
+        noted = {chunk: chunk.deadline for chunk in chunks if chunk.deadline}
+        assert noted == {chunk: deadline for deadline, _, _, chunk in self.queue.deadlines}
 
 
 @settings(max_examples=300, derandomize=True, deadline=None)
@@ -111,6 +111,6 @@ def test_deadlines_of_messages_that_come_and_go_do_not_pile_up(same: bool) -> No
     later = NOW + 86_400 * SECOND
     queue.append_run(1, [1], 0, later, FOREVER)
     for position in range(2, 200):
-        queue.put(Item(2 if same else position, position, 1, later + position))
+        queue.put_many([Item(2 if same else position, position, 1, later + position)])
         queue.remove_ready(0, 2 if same else position)
         assert len(queue.deadlines) <= 2

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.structures.deadlines import Deadlines
 from penstock.core.structures.indexed_lanes import PriorityLane, RankedLane
-from penstock.core.structures.lane import Deadline, Item, Lane
-from penstock.core.structures.ordered import Ordered
+from penstock.core.structures.item import Item
+from penstock.core.structures.lane import Lane
 from penstock.schema import FOREVER
 
 PRIORITY = 5
@@ -32,9 +34,16 @@ STEPS = st.one_of(
 )
 
 
+@contextmanager
+def sized(chunk: int, gone: int) -> Iterator[None]:
+    """Chunks of this size, from which rows that are gone are dropped from this number on."""
+    with patch("penstock.core.structures.lane.CHUNK", chunk), patch("penstock.core.structures.chunk.GONE", gone):
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def small_chunks() -> Iterator[None]:
-    with patch.multiple("penstock.core.structures.lane", CHUNK=3, GONE=2):
+    with sized(3, 2):
         yield
 
 
@@ -59,13 +68,13 @@ def run_step(lane: Lane, model: list[Item], step: tuple[object, ...], top: int) 
             return top + len(sizes)
         case ("extend", list(sizes), int(expires), int(reason)):
             more = [Item(top + 10 * (i + 1), i, s, expires, 9, PRIORITY, reason) for i, s in enumerate(sizes)]
-            lane.extend(more)
+            lane.insert_many(more)
             model += more
             return top + 10 * len(sizes)
         case ("insert", int(rank), int(expires), int(priority)):
             if rank not in {item.rank for item in model}:
                 item = Item(rank, rank + 1, 4, expires, FOREVER, priority)
-                lane.insert(item)
+                lane.insert_many([item])
                 insort(model, item)
             return max(top, rank)
         case ("insert_many", set(ranks), int(expires)):
@@ -95,8 +104,8 @@ def test_lane_is_a_sorted_list(steps: list[tuple[object, ...]]) -> None:
         top = run_step(lane, model, step, top)
         assert_same(lane, model)
     for item in model:
-        assert lane.get(item.rank) == lane.get_at(item.rank, item.position) == item
-        assert lane.get_at(item.rank, 10**6) is None
+        assert lane.get(item.rank) == lane.get(item.rank, item.position) == item
+        assert lane.get(item.rank, 10**6) is None
     again = Lane(PRIORITY)
     again.fill(lane.columns())
     assert_same(again, model)
@@ -148,7 +157,7 @@ def test_what_is_behind_a_place(steps: list[tuple[object, ...]], limit: int) -> 
 def test_what_is_behind_a_place_among_messages_of_one_rank() -> None:
     lane = Lane()
     for position in range(10):
-        lane.insert(Item(50, position, 1))
+        lane.insert_many([Item(50, position, 1)])
     lane.append_run(51, [1] * 5)
     assert [item.position for item in lane.after((50, 7), 4)] == [8, 9, 51, 52]
     assert [item.position for item in lane.after((50, 9), 2)] == [51, 52]
@@ -156,7 +165,7 @@ def test_what_is_behind_a_place_among_messages_of_one_rank() -> None:
 
 @pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
 def test_both_halves_of_a_chunk_that_is_split_are_noted_for_their_deadlines(together: bool) -> None:
-    deadlines = Ordered[Deadline]()
+    deadlines = Deadlines()
     lane = Lane(0, deadlines)
     more = [Item(rank, rank, 1, expires=100 + rank) for rank in range(1, 8)]
     lane.append_run(9, [1], expires=50)
@@ -166,7 +175,7 @@ def test_both_halves_of_a_chunk_that_is_split_are_noted_for_their_deadlines(toge
         lane.insert_many(more[6:])
     else:
         for item in more:
-            lane.insert(item)
+            lane.insert_many([item])
     assert len(deadlines) == 2
     expired = [item for _, _, _, chunk in list(deadlines) for item in lane.take_expired(chunk, 200, 10)]
     assert sorted(item.rank for item in expired) == [1, 2, 3, 4, 5, 6, 7, 9]
@@ -175,9 +184,9 @@ def test_both_halves_of_a_chunk_that_is_split_are_noted_for_their_deadlines(toge
 
 def test_a_lane_of_many_priorities_tells_the_priority_of_each_message() -> None:
     places = Lane()
-    lane = PriorityLane(7, Ordered[Deadline](), places)
+    lane = PriorityLane(7, Deadlines(), places)
     lane.append_run(3, [1, 1])
-    lane.insert(Item(1, 1, 1))
+    lane.insert_many([Item(1, 1, 1)])
     lane.insert_many([Item(9, 9, 1), Item(8, 8, 1)])
     assert [(item.rank, item.position) for item in places] == [(1, 7), (3, 7), (4, 7), (8, 7), (9, 7)]
 
@@ -185,7 +194,7 @@ def test_a_lane_of_many_priorities_tells_the_priority_of_each_message() -> None:
 def test_an_optional_column_that_begins_with_an_insert_fits_what_is_appended_later() -> None:
     lane = Lane()
     lane.append_run(1, [1], 0, FOREVER)
-    lane.insert(Item(2, 2, 1, expires=77))
+    lane.insert_many([Item(2, 2, 1, expires=77)])
     lane.append_run(3, [1], 99, FOREVER)
     assert [item.expires for item in items(lane)] == [0, 77, 99]
 
@@ -193,7 +202,7 @@ def test_an_optional_column_that_begins_with_an_insert_fits_what_is_appended_lat
 def test_messages_of_one_rank_stand_in_the_order_they_came_and_are_told_apart_by_position() -> None:
     lane = Lane()
     for position in range(10):
-        lane.insert(Item(50, position, 1))
+        lane.insert_many([Item(50, position, 1)])
     assert [item.position for item in items(lane)] == list(range(10))
     for position in (7, 0, 9):
         removed = lane.remove(50, position)
@@ -217,15 +226,15 @@ def test_what_is_not_there_is_not_found() -> None:
 def test_a_plain_message_costs_no_optional_column() -> None:
     lane = Lane(3)
     lane.append_run(1, [5] * 7, 0, FOREVER)
-    lane.insert(Item(100, 100, 1, priority=3))
-    assert all(column is None for chunk in lane._chunks for column in chunk.columns[3:])
+    lane.insert_many([Item(100, 100, 1, priority=3)])
+    assert not any(chunk.columns.extra for chunk in lane._chunks)
 
 
 def test_ranked_lanes_find_a_message_by_its_position_whatever_its_rank() -> None:
     lane = RankedLane()
     lane.insert_many(Item(50, position, 1) for position in (4, 6, 8, 10, 12))
-    lane.insert(Item(20, 14, 1))
-    lane.extend([Item(60, 2, 1), Item(61, 3, 1)])
+    lane.insert_many([Item(20, 14, 1)])
+    lane.insert_many([Item(60, 2, 1), Item(61, 3, 1)])
     again = RankedLane()
     again.fill(lane.columns())
     for each in (lane, again):
@@ -246,7 +255,7 @@ def test_ranked_lanes_find_a_message_by_its_position_whatever_its_rank() -> None
 def test_messages_taken_one_by_one_move_less_than_themselves(expires: int, retries: int) -> None:
     """With thousands waiting, each would else move all that is behind it in its chunk."""
     moved = 0
-    with patch.multiple("penstock.core.structures.lane", CHUNK=2048, GONE=128):
+    with sized(2048, 128):
         lane = Lane()
         lane.append_run(1, [1] * 2000, expires, retries)
         for position in range(1, 6001):
@@ -265,7 +274,7 @@ def test_messages_taken_one_by_one_move_less_than_themselves(expires: int, retri
 
 def test_rows_that_are_gone_are_in_nothing_that_is_made_of_a_lane() -> None:
     """Whatever is done with a chunk of which the first messages were taken."""
-    with patch.multiple("penstock.core.structures.lane", CHUNK=100, GONE=50):
+    with sized(100, 50):
         for count in (1, 2, 30):
             lane = Lane()
             lane.append_run(1, [1] * 80)
@@ -284,7 +293,7 @@ def test_rows_that_are_gone_are_in_nothing_that_is_made_of_a_lane() -> None:
             assert lane.count_up_to(left[3], 100) == 4
             assert lane.get(left[0] - 1) is None
             assert lane.remove(left[2]) == Item(left[2], left[2], 1)
-            lane.insert(Item(left[2], left[2], 1))
+            lane.insert_many([Item(left[2], left[2], 1)])
             lane.append_run(81, [1] * 100)
             assert [item.position for item in lane.take(500)] == [*left, *range(81, 181)]
             assert not lane

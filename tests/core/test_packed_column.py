@@ -7,7 +7,9 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.structures.lane import CHUNK, Item, Lane
+from penstock.core.structures.chunk import PackedColumns
+from penstock.core.structures.item import Item
+from penstock.core.structures.lane import CHUNK, Lane
 from penstock.core.structures.packed_column import PackedColumn, pack, unpack
 
 LIMITS = {"B": (0, 2**8), "I": (0, 2**32), "Q": (0, 2**64), "q": (-(2**63), 2**63)}
@@ -34,8 +36,13 @@ def test_a_run_is_a_range(first: int, count: int) -> None:
 
 def size_of(lane: Lane) -> int:
     """Bytes in the arrays of a lane."""
-    columns = [column for chunk in lane._chunks for column in (chunk._columns or chunk._packed)]
-    arrays = [each.distances if isinstance(each, PackedColumn) else each for each in columns]
+    arrays: list[object] = []
+    for chunk in lane._chunks:
+        held = chunk._columns
+        if isinstance(held, PackedColumns):
+            arrays += [held._ranks.distances, held._sizes.distances, *(column.distances for _, column in held._extra)]
+        else:
+            arrays += [held.ranks, held.sizes, *held.extra.values()]
     return sum(len(each) * each.itemsize for each in arrays if isinstance(each, array))
 
 

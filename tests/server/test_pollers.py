@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.policy import Policy
 from penstock.core.queue import Connection, Out, Queue, Subscription
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.server.network.pollers import MOST_QUEUES, RECENT, Pollers
 
 

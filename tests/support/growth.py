@@ -130,9 +130,7 @@ GROWTH = (
         "`state_bytes`, and a queue's `max_depth` and `max_bytes`",
         (
             "core/structures/lane:Lane._chunks",
-            "core/structures/lane:_Chunk._columns",
             "core/structures/packed_column:PackedColumn.distances",
-            "core/queue:Queue.deadlines",
             "core/state:BrokerState.deadlines",
             "core/state:BrokerState.undispatched",
             "core/state:BrokerState.overfull",

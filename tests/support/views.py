@@ -7,7 +7,7 @@ from typing import Any
 from penstock.core.broker import Broker
 from penstock.core.leases import Lease
 from penstock.core.queue import Queue
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 
 
 def lasting(broker: Broker, now: int) -> dict[str, Any]:

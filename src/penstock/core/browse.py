@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.core.queue import Out, Queue
-from penstock.core.structures.lane import Item, Lane
+from penstock.core.structures.item import Item
+from penstock.core.structures.lane import Lane
 
 #: Before all other places.
 FIRST = (-1, -1)

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from penstock.core.budget import LOOK
 from penstock.core.policy import Policy
+from penstock.core.structures.deadlines import Deadlines
 from penstock.core.structures.heads import Heads
 from penstock.core.structures.indexed_lanes import DeadLane, PriorityLane, RankedLane
-from penstock.core.structures.lane import Deadline, Item, Lane
+from penstock.core.structures.item import Item
+from penstock.core.structures.lane import Lane
 from penstock.core.structures.ordered import Ordered
 from penstock.core.structures.request_ids import RequestIds
 
@@ -156,7 +158,7 @@ class Queue:
         self.created_at = created_at
         self.lanes: dict[int, Lane] = {}
         #: When messages in the lanes expire.
-        self.deadlines: Ordered[Deadline] = Ordered()
+        self.deadlines = Deadlines()
         #: The lanes that are searched for a message, and the priorities of the messages in all others.
         self._plain: dict[int, Lane] = {}
         self._places = Lane()
@@ -244,14 +246,6 @@ class Queue:
         self.ready_bytes += lane.bytes - before
         if self.heads is not None:
             self.heads.note(priority, first)
-
-    def put(self, item: Item) -> None:
-        """Add a ready message at the place of its rank."""
-        self._lane(item.priority).insert(item)
-        self.ready += 1
-        self.ready_bytes += item.size
-        if self.heads is not None:
-            self.heads.note(item.priority, item.rank)
 
     def put_many(self, items: Sequence[Item]) -> None:
         """Add ready messages at the places of their ranks."""

@@ -16,7 +16,7 @@ from penstock.core import budget
 from penstock.core.events import EventLog
 from penstock.core.leases import Lease
 from penstock.core.queue import Connection, Out, Queue, Subscription
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.core.structures.ordered import Ordered
 from penstock.core.writers import WriterEntry
 

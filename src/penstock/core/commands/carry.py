@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from penstock.core.events import Values
 from penstock.core.queue import Queue
 from penstock.core.state import NOBODY, BrokerState
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.schema import Kind
 
 

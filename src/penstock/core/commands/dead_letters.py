@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from penstock.core.queue import Out, Queue
 from penstock.core.state import NOBODY, BrokerState
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.schema import Kind, Reason
 
 
@@ -52,7 +52,7 @@ def dead_letter(
         Item(first + offset, item.position, item.size, 0, item.retries, item.priority, reason)
         for offset, item in enumerate(items)
     ]
-    queue.dead.extend(dead)
+    queue.dead.insert_many(dead)
     for item, count in zip(dead, counts, strict=True):
         queue.note(item, count)
 

@@ -12,7 +12,7 @@ from penstock.core import budget
 from penstock.core.commands.expiry import dead_letter_expired
 from penstock.core.queue import Connection, Out, Queue, Subscription
 from penstock.core.state import BrokerState, DeliveryEffect, WaitEnded
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 
 #: Throttled subscriptions that one step examines.
 RESUME: Final = 100

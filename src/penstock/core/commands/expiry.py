@@ -10,7 +10,7 @@ from penstock.core import budget
 from penstock.core.commands.dead_letters import dead_letter
 from penstock.core.queue import Queue
 from penstock.core.state import BrokerState
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.schema import Reason
 
 

@@ -16,7 +16,7 @@ from penstock.core.events import ROW_BYTES
 from penstock.core.leases import LEASE, LEASE_MESSAGES, MOST_LEASED, MOST_LEASES, Lease, LeaseEnd, LeaseEntry, runs_of
 from penstock.core.queue import Out, Queue
 from penstock.core.state import BrokerState
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.schema import Kind, Reason
 
 #: Messages that are taken before bytes are counted; the surplus goes back.

@@ -15,7 +15,7 @@ from penstock.core.events import Values
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Connection, Queue
 from penstock.core.state import BrokerState
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.schema import FOREVER, Reason
 
 #: Properties of any length, which are columns of the same name.

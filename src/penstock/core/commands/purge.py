@@ -9,7 +9,7 @@ import msgspec
 from penstock.core.commands.lease import take_leased
 from penstock.core.queue import Connection, Queue
 from penstock.core.state import NOBODY, BrokerState
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import POSITION, Item
 from penstock.schema import Kind, Reason
 
 
@@ -26,7 +26,7 @@ def purge(state: BrokerState, connection: Connection, queue: Queue, now: int) ->
     queue.clear_waiting()
     for position in damaged:
         del queue.damaged[position]
-    dead = set(queue.dead.columns()[1].tolist())
+    dead = set(queue.dead.columns()[POSITION].tolist())
     _forget_all_but(state, queue, dead | queue.out.keys() | queue.damaged.keys())
     return count
 

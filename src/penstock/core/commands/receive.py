@@ -16,7 +16,7 @@ from penstock.core.commands.expiry import dead_letter_expired
 from penstock.core.events import Values
 from penstock.core.queue import Connection, Queue, Subscription
 from penstock.core.state import BrokerState
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.schema import Kind
 
 

@@ -9,7 +9,7 @@ from penstock.core.budget import REDRIVE
 from penstock.core.commands.dispatch import dispatch
 from penstock.core.queue import Connection, Queue
 from penstock.core.state import BrokerState
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.schema import Kind
 
 

@@ -45,11 +45,11 @@ def put_back(state: BrokerState, queue: Queue, positions: Sequence[int], now: in
     back = [queue.damaged.pop(position) for position in positions if position in queue.damaged]
     for item, place, _ in back:
         if place == "dead":
-            queue.dead.insert(item)
+            queue.dead.insert_many([item])
         elif place == "delayed":
-            queue.delayed.insert(item)
+            queue.delayed.insert_many([item])
         else:
-            queue.put(item)
+            queue.put_many([item])
     if back:
         state.schedule(queue)
         dispatch(state, queue, now)

@@ -21,7 +21,7 @@ from penstock.core.queue import Queue
 from penstock.core.recovery.column_storage import is_one_value
 from penstock.core.recovery.event_columns import Array
 from penstock.core.recovery.table import COLUMNS, Table
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.core.structures.request_ids import RequestIds
 
 Rows: TypeAlias = Array | slice

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.core.structures.lane import Item, Lane
+from penstock.core.structures.item import Item
+from penstock.core.structures.lane import Lane
 from penstock.core.structures.ordered import Ordered
 
 

@@ -12,9 +12,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from penstock.core.structures.lane import Deadline, Item, Lane, _Chunk
-from penstock.core.structures.ordered import Ordered
+from penstock.core.structures.chunk import Chunk
+from penstock.core.structures.deadlines import Deadlines
+from penstock.core.structures.item import POSITION, REASON, Item
+from penstock.core.structures.lane import Lane
 from penstock.schema import FOREVER
 
 
@@ -23,20 +26,25 @@ class _NotedLane(Lane):
 
     __slots__ = ("_places",)
 
-    def __init__(self, places: Lane, priority: int = 0, deadlines: Ordered[Deadline] | None = None) -> None:
+    def __init__(self, places: Lane, priority: int = 0, deadlines: Deadlines | None = None) -> None:
         super().__init__(priority, deadlines)
         self._places = places
 
+    @override
     def take(self, count: int) -> list[Item]:
-        """See Lane."""
-        return _gone(self._places, super().take(count))
+        return self._forget(super().take(count))
 
+    @override
     def remove(self, rank: int, position: int | None = None) -> Item | None:
-        """See Lane."""
         item = super().remove(rank, position)
         if item is not None:
-            self._places.remove(item.position)
+            self._forget([item])
         return item
+
+    def _forget(self, gone: list[Item]) -> list[Item]:
+        """Messages have left the lane: remove them from ``places``."""
+        self._places.remove_many([item.position for item in gone])
+        return gone
 
 
 class RankedLane(_NotedLane):
@@ -50,39 +58,29 @@ class RankedLane(_NotedLane):
     def find(self, position: int) -> Item | None:
         """The message with this position, left in place."""
         place = self._places.get(position)
-        return None if place is None else self.get_at(place.position, position)
+        return None if place is None else self.get(place.position, position)
 
     def lowest(self) -> int | None:
         """The lowest position of all messages, None if there are none."""
         return self._places.first_rank if self._places else None
 
+    @override
     def fill(self, columns: Sequence[NDArray[np.generic]]) -> None:
-        """See Lane."""
         super().fill(columns)
         ranks, positions, *rest = columns
         order = np.argsort(positions)
         none = [np.zeros(len(ranks), column.dtype) for column in rest]
         self._places.fill([positions[order], ranks[order], *none])
 
-    def insert(self, item: Item) -> None:
-        """See Lane."""
-        super().insert(item)
-        self._places.insert(Item(item.position, item.rank, 0))
-
+    @override
     def insert_many(self, items: Iterable[Item]) -> None:
-        """See Lane."""
         many = list(items)
         super().insert_many(many)
-        self._places.insert_many(Item(item.position, item.rank, 0) for item in many)
+        self._places.insert_many([Item(item.position, item.rank, 0) for item in many])
 
-    def extend(self, items: Sequence[Item]) -> None:
-        """See Lane."""
-        super().extend(items)
-        self._places.insert_many(Item(item.position, item.rank, 0) for item in items)
-
+    @override
     def remove_many(self, ranks: Sequence[int]) -> list[Item]:
-        """See Lane."""
-        return _gone(self._places, super().remove_many(ranks))
+        return self._forget(super().remove_many(ranks))
 
 
 class DeadLane(RankedLane):
@@ -94,45 +92,22 @@ class DeadLane(RankedLane):
         super().__init__()
         self.reasons: Counter[int] = Counter()
 
+    @override
     def fill(self, columns: Sequence[NDArray[np.generic]]) -> None:
-        """See Lane."""
         super().fill(columns)
-        for reason, count in zip(*np.unique(columns[6], return_counts=True), strict=True):
+        for reason, count in zip(*np.unique(columns[REASON], return_counts=True), strict=True):
             self.reasons[int(reason)] += int(count)
 
-    def insert(self, item: Item) -> None:
-        """See Lane."""
-        super().insert(item)
-        self.reasons[item.reason] += 1
-
+    @override
     def insert_many(self, items: Iterable[Item]) -> None:
-        """See Lane."""
         many = list(items)
         super().insert_many(many)
-        self.reasons.update(item.reason for item in many)
+        self.reasons.update([item.reason for item in many])
 
-    def extend(self, items: Sequence[Item]) -> None:
-        """See Lane."""
-        super().extend(items)
-        self.reasons.update(item.reason for item in items)
-
-    def take(self, count: int) -> list[Item]:
-        """See Lane."""
-        return self._counted(super().take(count))
-
-    def remove(self, rank: int, position: int | None = None) -> Item | None:
-        """See Lane."""
-        item = super().remove(rank, position)
-        self._counted([item] if item is not None else [])
-        return item
-
-    def remove_many(self, ranks: Sequence[int]) -> list[Item]:
-        """See Lane."""
-        return self._counted(super().remove_many(ranks))
-
-    def _counted(self, gone: list[Item]) -> list[Item]:
-        self.reasons.subtract(item.reason for item in gone)
-        return gone
+    @override
+    def _forget(self, gone: list[Item]) -> list[Item]:
+        self.reasons.subtract([item.reason for item in gone])
+        return super()._forget(gone)
 
 
 class PriorityLane(_NotedLane):
@@ -143,38 +118,28 @@ class PriorityLane(_NotedLane):
 
     __slots__ = ()
 
-    def __init__(self, priority: int, deadlines: Ordered[Deadline], places: Lane) -> None:
+    def __init__(self, priority: int, deadlines: Deadlines, places: Lane) -> None:
         super().__init__(places, priority, deadlines)
 
+    @override
     def fill(self, columns: Sequence[NDArray[np.generic]]) -> None:
-        """See Lane."""
         super().fill(columns)
-        self._note(columns[1].tolist())
+        self._note(columns[POSITION].tolist())
 
+    @override
     def append_run(self, first: int, sizes: Sequence[int], expires: int = 0, retries: int = FOREVER) -> None:
-        """See Lane."""
         super().append_run(first, sizes, expires, retries)
         self._note(range(first, first + len(sizes)))
 
-    def insert(self, item: Item) -> None:
-        """See Lane."""
-        super().insert(item)
-        self._note((item.position,))
-
+    @override
     def insert_many(self, items: Iterable[Item]) -> None:
-        """See Lane."""
         many = list(items)
         super().insert_many(many)
-        self._note(item.position for item in many)
+        self._note([item.position for item in many])
 
-    def take_expired(self, chunk: _Chunk, now: int, limit: int) -> list[Item]:
-        """See Lane."""
-        return _gone(self._places, super().take_expired(chunk, now, limit))
+    @override
+    def take_expired(self, chunk: Chunk, now: int, limit: int) -> list[Item]:
+        return self._forget(super().take_expired(chunk, now, limit))
 
     def _note(self, positions: Iterable[int]) -> None:
-        self._places.insert_many(Item(position, self.priority, 0) for position in positions)
-
-
-def _gone(places: Lane, items: list[Item]) -> list[Item]:
-    places.remove_many([item.position for item in items])
-    return items
+        self._places.insert_many([Item(position, self.priority, 0) for position in positions])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.admin import admin_requests as requests
 from penstock.core.browse import lane_after, out_after, ready_after
 from penstock.core.queue import Out, Queue
-from penstock.core.structures import lane
+from penstock.core.structures.item import Item
 from penstock.server.admin.queue_requests import QueueRequests, operator
 from penstock.server.companions.request_table import Handlers, RequestRefused
 from penstock.server.network.runtime import Runtime
@@ -113,7 +113,7 @@ class MessageRequests:
             return False
         return self._broker.delete_message(operator(by), queue, position, self._runtime.now())
 
-    def _behind(self, queue: Queue, request: requests.Work, limit: int) -> list[lane.Item]:
+    def _behind(self, queue: Queue, request: requests.Work, limit: int) -> list[Item]:
         """The next messages of the state, in order."""
         if request.state == "ready":
             return ready_after(queue, request.after, limit)
@@ -121,7 +121,7 @@ class MessageRequests:
 
     # What is told of a message
 
-    def _item(self, queue: Queue, item: lane.Item) -> requests.BrowsedMessage:
+    def _item(self, queue: Queue, item: Item) -> requests.BrowsedMessage:
         position = item.position
         return requests.BrowsedMessage(
             position,
@@ -156,6 +156,6 @@ class MessageRequests:
         )
 
 
-def _is_old(item: lane.Item, request: requests.Work) -> bool:
+def _is_old(item: Item, request: requests.Work) -> bool:
     """Whether a message was there when the job began. A delayed one's rank is a time."""
     return (item.position if request.state == "delayed" else item.rank) < request.until

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.policy import SECOND
 from penstock.core.queue import Out, Queue
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.journal.errors import UNREADABLE
 from penstock.journal.format.rows import MessageRow
 from penstock.schema import Reason as DeadReason

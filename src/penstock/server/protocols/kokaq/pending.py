@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.queue import Out, Queue
-from penstock.core.structures.lane import Item
+from penstock.core.structures.item import Item
 from penstock.server.engine.backlog import NotInMemory
 from penstock.server.network.outbox import PUMP_BYTES
 from penstock.server.network.session import Session
