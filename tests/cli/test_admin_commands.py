@@ -515,7 +515,7 @@ class TestProblems:
         assert "penstock serve --http" in err
 
     def test_of_several_the_one_that_serves(self, where: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.cli.api.CONNECT_PATIENCE", 0.2)
+        monkeypatch.setattr("penstock.cli.api.CONNECT_SECONDS", 0.2)
         with absent.refusing() as standby, absent.silent() as gone:
             several = where[0].replace("=", f"=http://{standby},http://{gone},")
             assert penstock_here("status", several, where[1]).code == 0

@@ -99,7 +99,8 @@ def test_readers_of_what_a_restore_has_lost_are_told_exactly_that(postgres: Serv
             ]
             lag = flight.act("progress", reader="lake", view="messages", pattern="default/orders", position=position)
             assert (lag["rows"], lag["lost_from"]) == (100, kept)
-        listed = penstock_here("readers", "list", "--endpoint", broker.addresses["flight"])
+        token = f"--token-file={broker.folder / 'admin-token'}"
+        listed = penstock_here("readers", "list", f"--url={broker.addresses['http']}", token)
         assert f"{kept} to {position - 1}" in listed.out
 
 

@@ -56,7 +56,7 @@ def test_the_endpoint_that_serves_is_found_and_stays_found(
         places = ",".join(f"grpc://{each}" for each in (standby, stuck, gone, way.address))
         assert payloads(places, read) == texts, "each row once, whichever was asked in between"
         assert way.cut == len(CUTS)
-        assert endpoint._SERVED[places] == 3, "where the next task begins"
+        assert endpoint._SERVED[places] == f"grpc://{way.address}", "where the next task begins"
         with pytest.raises(BrokerAway, match=r"no penstock broker answers at grpc://.*,grpc://"):
             FlightEndpoint(parse({"endpoint": ",".join(places.split(",")[:2])}, Use.BATCH), patience=1.0).ask(
                 Status(), Range

@@ -410,7 +410,6 @@ OURS: dict[str, str] = {
         (
             "cli/api.py",
             "cli/definitions.py",
-            "cli/endpoint.py",
             "cli/message_search.py",
             "demo/agreement.py",
             "spark/endpoint.py",

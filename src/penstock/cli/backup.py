@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from penstock.admin.resources.common import Page, PageQuery
 from penstock.admin.resources.messages import Job
 from penstock.admin.resources.operations import Backup, NewBackup
-from penstock.cli.api import Api, api_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import api_options
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.output import amount, json_option, when
-from penstock.cli.pages import page_options, pages, show_pages, wanted
+from penstock.cli.pages import ListRange, page_options, pages, show_pages
 
 COLUMNS = ("NAME", "MADE", "POSITION", "SIZE", "FOLDER")
 
@@ -36,7 +35,7 @@ def command() -> None:
 @background_option
 @api_options
 @json_option
-def create(name: str, background: bool, as_json: bool, **where: Any) -> int:
+def create(name: str, background: bool, as_json: bool, api: Api) -> int:
     """Make a backup, in a folder of this name below the broker's folder of backups. Without a name it is the time.
 
     \b
@@ -44,7 +43,6 @@ def create(name: str, background: bool, as_json: bool, **where: Any) -> int:
       penstock backup create
       penstock backup create before-the-move --background
     """
-    api = Api.of(**where)
     job = api.ask("create-backup", Job, body=NewBackup(name=name))
     return finish(api, job, background=background, as_json=as_json)
 
@@ -53,7 +51,7 @@ def create(name: str, background: bool, as_json: bool, **where: Any) -> int:
 @page_options
 @api_options
 @json_option
-def list_backups(as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
+def list_backups(as_json: bool, want: ListRange, api: Api) -> None:
     """Show the backups that are complete, and where they are.
 
     \b
@@ -61,7 +59,6 @@ def list_backups(as_json: bool, limit: int | None, everything: bool, cursor: str
       penstock backup list
       penstock backup list --json | jq -r .folder
     """
-    want = wanted(limit=limit, everything=everything, cursor=cursor)
-    found = pages(Api.of(**where), "backups", Page[Backup], query=PageQuery(), want=want)
+    found = pages(api, "backups", Page[Backup], query=PageQuery(), want=want)
     row = lambda each: (each.name, when(each.created_at), each.position, amount(each.bytes), each.folder)  # noqa: E731
     show_pages(found, COLUMNS, row, as_json=as_json, nothing="there are no backups")

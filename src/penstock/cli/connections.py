@@ -8,10 +8,11 @@ import click
 
 from penstock.admin.resources.common import Done, Order, Page
 from penstock.admin.resources.peers import ConnectionDetail, ConnectionsQuery, ConnectionSummary
-from penstock.cli.api import Api, api_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.output import age, amount, json_option, note, print_json
-from penstock.cli.pages import page_options, pages, show_one, show_pages, wanted
+from penstock.cli.pages import ListRange, page_options, pages, show_one, show_pages
 
 COLUMNS = ("ID", "PROTOCOL", "PEER", "WHO", "SINCE", "OUT", "CONSUMERS", "INPUT", "OUTPUT", "THROTTLED")
 
@@ -41,8 +42,7 @@ def command() -> None:
 @api_options
 @json_option
 def list_connections(
-    as_json: bool, protocol: str, contains: str, throttled: bool, queue: str, sort: Any, limit: int | None,
-    everything: bool, cursor: str, **where: Any,
+    as_json: bool, protocol: str, contains: str, throttled: bool, queue: str, sort: Any, want: ListRange, api: Api,
 ) -> None:  # fmt: skip
     """Show connections: messages that they have OUT, bytes that the broker holds for them, and why they are held up.
 
@@ -58,8 +58,7 @@ def list_connections(
     query = ConnectionsQuery(
         protocol=protocol, contains=contains, throttled=throttled, queue=queue, sort=sort, order=order
     )
-    want = wanted(limit=limit, everything=everything, cursor=cursor)
-    found = pages(Api.of(**where), "connections", Page[ConnectionSummary], query=query, want=want)
+    found = pages(api, "connections", Page[ConnectionSummary], query=query, want=want)
     show_pages(found, COLUMNS, _row, as_json=as_json, nothing="no client is connected")
 
 
@@ -67,14 +66,14 @@ def list_connections(
 @click.argument("connection", metavar="ID", type=int)
 @api_options
 @json_option
-def show(connection: int, as_json: bool, **where: Any) -> None:
+def show(connection: int, as_json: bool, api: Api) -> None:
     """Show one connection, with the queues of which it is a consumer.
 
     \b
     Examples:
       penstock connections show 17
     """
-    found = Api.of(**where).ask("connection", ConnectionDetail, str(connection))
+    found = api.ask("connection", ConnectionDetail, str(connection))
     rows: list[tuple[str, object]] = list(zip((name.lower() for name in COLUMNS), _row(found), strict=True))
     for each in found.subscriptions:
         what = "dead letters" if each.dead else f"window {each.window}" if each.window else "one message at a time"
@@ -87,7 +86,7 @@ def show(connection: int, as_json: bool, **where: Any) -> None:
 @yes_option
 @api_options
 @json_option
-def close(connection: int, yes: bool, as_json: bool, **where: Any) -> None:
+def close(connection: int, yes: bool, as_json: bool, api: Api) -> None:
     """Close a connection. Messages that it has go back to their queues.
 
     \b
@@ -96,7 +95,7 @@ def close(connection: int, yes: bool, as_json: bool, **where: Any) -> None:
       penstock connections close 17 --yes
     """
     confirm(f"This closes connection {connection}, and its messages go back", yes=yes)
-    done = Api.of(**where).ask("close-connection", Done, str(connection))
+    done = api.ask("close-connection", Done, str(connection))
     if as_json:
         print_json({"connection": connection, "closed": done.done})
     else:

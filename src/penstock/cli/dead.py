@@ -9,12 +9,13 @@ import click
 from penstock.admin.resources.common import Page
 from penstock.admin.resources.messages import DeadGroup, DeadQuery, Job, NewJob
 from penstock.admin.resources.queues import Purge, QueueDetail
-from penstock.cli.api import Api, api_options, queue_of
+from penstock.cli.api import Api, queue_of
+from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.message_search import search_of, search_options, show_messages
 from penstock.cli.output import age, json_option
-from penstock.cli.pages import page_options, pages, show_pages, wanted
+from penstock.cli.pages import ListRange, page_options, pages, show_pages
 
 COLUMNS = ("QUEUE", "REASON", "MESSAGES", "OLDEST")
 
@@ -39,7 +40,7 @@ def command() -> None:
 @page_options
 @api_options
 @json_option
-def list_dead(pattern: str, as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
+def list_dead(pattern: str, as_json: bool, want: ListRange, api: Api) -> None:
     """How many dead letters there are, by queue and reason.
 
     \b
@@ -47,8 +48,7 @@ def list_dead(pattern: str, as_json: bool, limit: int | None, everything: bool, 
       penstock dead list
       penstock dead list "shop/*" --json
     """
-    want = wanted(limit=limit, everything=everything, cursor=cursor)
-    found = pages(Api.of(**where), "dead", Page[DeadGroup], query=DeadQuery(pattern=pattern), want=want)
+    found = pages(api, "dead", Page[DeadGroup], query=DeadQuery(pattern=pattern), want=want)
     row = lambda each: (each.queue, each.reason, each.count, age(each.oldest))  # noqa: E731
     show_pages(found, COLUMNS, row, as_json=as_json, nothing="there are no dead letters")
 
@@ -59,7 +59,7 @@ def list_dead(pattern: str, as_json: bool, limit: int | None, everything: bool, 
 @page_options
 @api_options
 @json_option
-def show(queue: str, as_json: bool, limit: int | None, everything: bool, cursor: str, **flags: Any) -> None:
+def show(queue: str, as_json: bool, want: ListRange, api: Api, **flags: Any) -> None:
     """Show the dead letters of a queue and leave them where they are.
 
     \b
@@ -67,8 +67,8 @@ def show(queue: str, as_json: bool, limit: int | None, everything: bool, cursor:
       penstock dead show shop/orders
       penstock dead show shop/orders --all --json > dead.json
     """
-    search, want = search_of(flags), wanted(limit=limit, everything=everything, cursor=cursor)
-    show_messages(Api.of(**flags), queue, "dead", search, want, as_json=as_json)
+    search = search_of(flags)
+    show_messages(api, queue, "dead", search, want, as_json=as_json)
 
 
 @command.command("redrive", short_help="Give dead letters another chance.")
@@ -81,7 +81,14 @@ def show(queue: str, as_json: bool, limit: int | None, everything: bool, cursor:
 @api_options
 @json_option
 def redrive(
-    queue: str, messages: tuple[str, ...], target: str, rate: float, background: bool, as_json: bool, **flags: Any
+    queue: str,
+    messages: tuple[str, ...],
+    target: str,
+    rate: float,
+    background: bool,
+    as_json: bool,
+    api: Api,
+    **flags: Any,
 ) -> int:
     """Send dead letters to work again: those of these IDs, those that a search finds, or else all.
 
@@ -94,7 +101,6 @@ def redrive(
     for name in filter(None, (queue, target)):
         queue_of(name)
     search = search_of(flags)
-    api = Api.of(**flags)
     wish = NewJob(kind="redrive", queue=queue, target=target, ids=list(messages), search=search, rate=rate)
     return finish(api, api.ask("create-job", Job, body=wish), background=background, as_json=as_json)
 
@@ -107,7 +113,10 @@ def redrive(
 @background_option
 @api_options
 @json_option
-def purge(queue: str, messages: tuple[str, ...], yes: bool, background: bool, as_json: bool, **flags: Any) -> int:
+def purge(
+    queue: str, messages: tuple[str, ...], yes: bool, background: bool, as_json: bool, api: Api,
+    **flags: Any,
+) -> int:  # fmt: skip
     """Remove dead letters for good: those of these IDs, those that a search finds, or else all.
 
     \b
@@ -116,7 +125,6 @@ def purge(queue: str, messages: tuple[str, ...], yes: bool, background: bool, as
       penstock dead purge shop/orders --reason expired --yes
     """
     place, search = queue_of(queue), search_of(flags)
-    api = Api.of(**flags)
     if messages or search is not None:
         which = f"{len(messages)} dead letters" if messages else "the dead letters that the search finds"
         confirm(f"This removes {which} of {queue} for good", yes=yes)

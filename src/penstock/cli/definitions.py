@@ -11,7 +11,8 @@ import msgspec
 
 from penstock.admin.resources.common import Change
 from penstock.admin.resources.operations import DefinitionsQuery, Imported, ImportQuery
-from penstock.cli.api import Api, api_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.displays import table
 from penstock.cli.errors import WRONG_USE, CommandError
@@ -41,7 +42,7 @@ def command() -> None:
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Else standard output.")
 @api_options
 @json_option
-def export(form: Any, output: Path | None, as_json: bool, **where: Any) -> None:
+def export(form: Any, output: Path | None, as_json: bool, api: Api) -> None:
     """Write the definitions of a broker to a file, or to standard output.
 
     \b
@@ -53,7 +54,7 @@ def export(form: Any, output: Path | None, as_json: bool, **where: Any) -> None:
     if form is None:
         form = "json" if as_json or (output is not None and output.suffix == ".json") else "toml"
     query = DefinitionsQuery(format=form)
-    found = Api.of(**where).raw("definitions", query=query)
+    found = api.raw("definitions", query=query)
     if output is None:
         _print(found)
         return
@@ -68,7 +69,7 @@ def export(form: Any, output: Path | None, as_json: bool, **where: Any) -> None:
 @yes_option
 @api_options
 @json_option
-def import_file(file: Path, dry_run: bool, remove: bool, yes: bool, as_json: bool, **where: Any) -> None:
+def import_file(file: Path, dry_run: bool, remove: bool, yes: bool, as_json: bool, api: Api) -> None:
     """Make a broker like FILE (.toml or .json) says. The difference is shown first; limits are only compared.
 
     \b
@@ -80,7 +81,7 @@ def import_file(file: Path, dry_run: bool, remove: bool, yes: bool, as_json: boo
     media = MEDIA.get(file.suffix)
     if media is None:
         raise CommandError(f"{file} is named neither .toml nor .json", exit_code=WRONG_USE)
-    api, data, headers = Api.of(**where), file.read_bytes(), {"content-type": media}
+    data, headers = file.read_bytes(), {"content-type": media}
     query = ImportQuery(dry_run=True, remove=remove)
     imported = msgspec.json.decode(
         api.raw("import-definitions", query=query, body=data, headers=headers), type=Imported

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from penstock.admin.resources.operations import Drain, NewDrain
-from penstock.cli.api import Api, ApiError, api_options
+from penstock.cli.api import Api, ApiError
+from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.displays import counting
 from penstock.cli.errors import CommandError
@@ -40,7 +41,7 @@ def command() -> None:
 @yes_option
 @api_options
 @json_option
-def start(stop_when_empty: bool, wait: bool, yes: bool, as_json: bool, **where: Any) -> None:
+def start(stop_when_empty: bool, wait: bool, yes: bool, as_json: bool, api: Api) -> None:
     """Refuse publishing, to everybody and in all queues, until `penstock drain end` or the end of the broker.
 
     \b
@@ -49,7 +50,6 @@ def start(stop_when_empty: bool, wait: bool, yes: bool, as_json: bool, **where: 
       penstock drain start --wait --yes
       penstock drain start --stop-when-empty --yes
     """
-    api = Api.of(**where)
     ends = ", and the broker ends when the queues are empty" if stop_when_empty else ""
     confirm(f"Publishing will be refused{ends}", yes=yes)
     drain = api.ask("begin-drain", Drain, body=NewDrain(stop_when_empty=stop_when_empty))
@@ -61,27 +61,27 @@ def start(stop_when_empty: bool, wait: bool, yes: bool, as_json: bool, **where: 
 @command.command("show", short_help="Whether it drains, and what is left.")
 @api_options
 @json_option
-def show(as_json: bool, **where: Any) -> None:
+def show(as_json: bool, api: Api) -> None:
     """Whether the broker refuses publishing, since when, by whom, and what is left in the queues.
 
     \b
     Examples:
       penstock drain show --json | jq .messages_left
     """
-    _show(Api.of(**where).ask("drain", Drain), as_json=as_json)
+    _show(api.ask("drain", Drain), as_json=as_json)
 
 
 @command.command("end", short_help="Take messages again.")
 @api_options
 @json_option
-def end(as_json: bool, **where: Any) -> None:
+def end(as_json: bool, api: Api) -> None:
     """Take messages again.
 
     \b
     Examples:
       penstock drain end
     """
-    _show(Api.of(**where).ask("end-drain", Drain), as_json=as_json)
+    _show(api.ask("end-drain", Drain), as_json=as_json)
 
 
 def _wait(api: Api, drain: Drain) -> Drain:

@@ -9,10 +9,11 @@ import msgspec
 
 from penstock.admin.resources.common import Page
 from penstock.admin.resources.messages import Job, JobsQuery, JobState
-from penstock.cli.api import Api, api_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import api_options
 from penstock.cli.job_progress import background_option, describe, finish
 from penstock.cli.output import age, json_option, note, print_json, when
-from penstock.cli.pages import page_options, pages, show_one, show_pages, wanted
+from penstock.cli.pages import ListRange, page_options, pages, show_one, show_pages
 
 COLUMNS = ("ID", "KIND", "STATE", "QUEUE", "TO", "DONE", "TOTAL", "BY", "BEGUN", "DETAIL")
 
@@ -37,7 +38,7 @@ def command() -> None:
 @page_options
 @api_options
 @json_option
-def list_jobs(as_json: bool, state: Any, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
+def list_jobs(as_json: bool, state: Any, want: ListRange, api: Api) -> None:
     """Show jobs, the newest first.
 
     \b
@@ -45,8 +46,7 @@ def list_jobs(as_json: bool, state: Any, limit: int | None, everything: bool, cu
       penstock jobs list
       penstock jobs list --state running --json
     """
-    want = wanted(limit=limit, everything=everything, cursor=cursor)
-    found = pages(Api.of(**where), "jobs", Page[Job], query=JobsQuery(state=state), want=want)
+    found = pages(api, "jobs", Page[Job], query=JobsQuery(state=state), want=want)
     show_pages(found, COLUMNS, _row, as_json=as_json, nothing="there are no jobs")
 
 
@@ -55,7 +55,7 @@ def list_jobs(as_json: bool, state: Any, limit: int | None, everything: bool, cu
 @click.option("--follow", is_flag=True, help="Wait for its end, with a bar on a terminal.")
 @api_options
 @json_option
-def show(job: str, follow: bool, as_json: bool, **where: Any) -> int | None:
+def show(job: str, follow: bool, as_json: bool, api: Api) -> int | None:
     """Show one job, or wait for its end. Ctrl-C asks on a terminal whether the job shall end too; without one it does.
 
     \b
@@ -63,7 +63,6 @@ def show(job: str, follow: bool, as_json: bool, **where: Any) -> int | None:
       penstock jobs show 7f3a
       penstock jobs show 7f3a --follow
     """
-    api = Api.of(**where)
     found = api.ask("job", Job, job)
     if follow:
         return finish(api, found, background=False, as_json=as_json)
@@ -76,14 +75,14 @@ def show(job: str, follow: bool, as_json: bool, **where: Any) -> int | None:
 @click.argument("job", metavar="ID")
 @api_options
 @json_option
-def cancel(job: str, as_json: bool, **where: Any) -> None:
+def cancel(job: str, as_json: bool, api: Api) -> None:
     """Stop a job. What is done stays done, and `penstock jobs resume` goes on with the rest.
 
     \b
     Examples:
       penstock jobs cancel 7f3a
     """
-    found = Api.of(**where).ask("cancel-job", Job, job)
+    found = api.ask("cancel-job", Job, job)
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -95,7 +94,7 @@ def cancel(job: str, as_json: bool, **where: Any) -> None:
 @background_option
 @api_options
 @json_option
-def resume(job: str, background: bool, as_json: bool, **where: Any) -> int:
+def resume(job: str, background: bool, as_json: bool, api: Api) -> int:
     """Go on with a job that was cancelled, or interrupted by a restart of the broker.
 
     \b
@@ -103,7 +102,6 @@ def resume(job: str, background: bool, as_json: bool, **where: Any) -> int:
       penstock jobs resume 7f3a
       penstock jobs resume 7f3a --background
     """
-    api = Api.of(**where)
     return finish(api, api.ask("resume-job", Job, job), background=background, as_json=as_json)
 
 

@@ -10,7 +10,8 @@ import msgspec
 
 from penstock.admin.resources.common import DeadReason, State
 from penstock.admin.resources.messages import MessagePage, MessagesQuery, MessageSummary, Payload, Search
-from penstock.cli.api import Api, queue_of, with_options
+from penstock.cli.api import Api, queue_of
+from penstock.cli.api_options import with_options
 from penstock.cli.output import amount, when
 from penstock.cli.pages import ListRange, pages, show_pages
 

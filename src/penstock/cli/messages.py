@@ -24,13 +24,14 @@ from penstock.admin.resources.messages import (
     Published,
 )
 from penstock.admin.resources.peers import Lock, LocksQuery
-from penstock.cli.api import Api, api_options, queue_of
+from penstock.cli.api import Api, queue_of
+from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.message_search import payload_text, search_of, search_options, show_messages
 from penstock.cli.output import json_option, note, print_json, say, when
-from penstock.cli.pages import page_options, pages, show_one, show_pages, wanted
+from penstock.cli.pages import ListRange, page_options, pages, show_one, show_pages
 
 LOCKS = ("MESSAGE", "QUEUE", "CONNECTION", "PEER", "SECONDS LEFT")
 EVENTS = ("POSITION", "AT", "WHAT", "QUEUE", "BY", "REASON", "DELIVERIES")
@@ -59,9 +60,7 @@ def command() -> None:
 @page_options
 @api_options
 @json_option
-def list_messages(
-    queue: str, state: Any, as_json: bool, limit: int | None, everything: bool, cursor: str, **flags: Any
-) -> None:
+def list_messages(queue: str, state: Any, as_json: bool, want: ListRange, api: Api, **flags: Any) -> None:
     """Browse or search the messages of a queue, in their order. Nothing is taken.
 
     \b
@@ -70,8 +69,8 @@ def list_messages(
       penstock messages list shop/orders --state out
       penstock messages list shop/orders --text error --published-from 2026-01-05T12:00:00Z --json
     """
-    search, want = search_of(flags), wanted(limit=limit, everything=everything, cursor=cursor)
-    show_messages(Api.of(**flags), queue, state, search, want, as_json=as_json)
+    search = search_of(flags)
+    show_messages(api, queue, state, search, want, as_json=as_json)
 
 
 @command.command("show", short_help="Show one message.")
@@ -82,7 +81,7 @@ def list_messages(
 @click.option("--output", type=click.Path(path_type=Path, allow_dash=True), help="The whole payload, to a file or -.")
 @api_options
 @json_option
-def show(queue: str, message: str, size: int, encoding: Any, output: Path | None, as_json: bool, **where: Any) -> None:
+def show(queue: str, message: str, size: int, encoding: Any, output: Path | None, as_json: bool, api: Api) -> None:
     """Show one message with its payload, or write the whole payload, byte for byte, to a file.
 
     \b
@@ -90,7 +89,6 @@ def show(queue: str, message: str, size: int, encoding: Any, output: Path | None
       penstock messages show shop/orders 0123456789abcdef0123456789abcdef
       penstock messages show shop/orders 0123456789abcdef0123456789abcdef --output order.json
     """
-    api = Api.of(**where)
     if output is not None:
         _download(api.raw("payload", *queue_of(queue), message), output)
         return
@@ -109,14 +107,14 @@ def show(queue: str, message: str, size: int, encoding: Any, output: Path | None
 @click.argument("message", metavar="ID")
 @api_options
 @json_option
-def life(queue: str, message: str, as_json: bool, **where: Any) -> None:
+def life(queue: str, message: str, as_json: bool, api: Api) -> None:
     """Every event of one message that the journal still has; also of one that is no more.
 
     \b
     Examples:
       penstock messages life shop/orders 0123456789abcdef0123456789abcdef
     """
-    api, query, events, state = Api.of(**where), LifeQuery(), list[Event](), None
+    query, events, state = LifeQuery(), list[Event](), None
     while True:
         found = api.ask("life", Life, *queue_of(queue), message, query=query)
         events += found.events
@@ -143,7 +141,7 @@ def life(queue: str, message: str, as_json: bool, **where: Any) -> None:
 @json_option
 def publish(
     queue: str, payloads: tuple[str, ...], encoding: Any, priority: int, ttl: float | None, delay: float,
-    correlation_id: str, as_json: bool, **where: Any,
+    correlation_id: str, as_json: bool, api: Api,
 ) -> None:  # fmt: skip
     """Publish each TEXT as a message, all or none; their IDs are printed once they are on disk.
 
@@ -159,7 +157,7 @@ def publish(
         NewMessage(payload=_payload(each, encoding), encoding=encoding, correlation_id=correlation_id, **details)
         for each in payloads
     ]
-    done = Api.of(**where).ask("publish", Published, *queue_of(queue), body=Publish(messages=messages))
+    done = api.ask("publish", Published, *queue_of(queue), body=Publish(messages=messages))
     if as_json:
         print_json(msgspec.to_builtins(done))
     else:
@@ -178,7 +176,7 @@ def publish(
 @json_option
 def move(
     queue: str, messages: tuple[str, ...], target: str, state: Any, rate: float, background: bool, as_json: bool,
-    **flags: Any,
+    api: Api, **flags: Any,
 ) -> int:  # fmt: skip
     """Move messages to another queue: those of these IDs, those that a search finds, or else all.
 
@@ -189,7 +187,6 @@ def move(
     """
     queue_of(queue), queue_of(target)
     search = search_of(flags)
-    api = Api.of(**flags)
     wish = NewJob(kind="move", queue=queue, state=state, target=target, ids=list(messages), search=search, rate=rate)
     return finish(api, api.ask("create-job", Job, body=wish), background=background, as_json=as_json)
 
@@ -204,7 +201,14 @@ def move(
 @api_options
 @json_option
 def delete(
-    queue: str, messages: tuple[str, ...], state: Any, yes: bool, background: bool, as_json: bool, **flags: Any
+    queue: str,
+    messages: tuple[str, ...],
+    state: Any,
+    yes: bool,
+    background: bool,
+    as_json: bool,
+    api: Api,
+    **flags: Any,
 ) -> int:
     """Remove messages for good: those of these IDs, or those that a search finds. `penstock queue purge` removes all.
 
@@ -220,7 +224,6 @@ def delete(
         raise CommandError("say which messages: IDs, or a search as in --text TEXT", hint, exit_code=WRONG_USE)
     which = f"{len(messages)} messages" if messages else "the messages that the search finds"
     confirm(f"This removes {which} of {queue} ({state}) for good", yes=yes)
-    api = Api.of(**flags)
     wish = NewJob(kind="delete", queue=queue, state=state, ids=list(messages), search=search)
     return finish(api, api.ask("create-job", Job, body=wish), background=background, as_json=as_json)
 
@@ -230,7 +233,7 @@ def delete(
 @page_options
 @api_options
 @json_option
-def locks(pattern: str, as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
+def locks(pattern: str, as_json: bool, want: ListRange, api: Api) -> None:
     """Messages that a connection has locked for a time, those that end first.
 
     \b
@@ -238,8 +241,7 @@ def locks(pattern: str, as_json: bool, limit: int | None, everything: bool, curs
       penstock messages locks
       penstock messages locks "shop/*" --json
     """
-    want = wanted(limit=limit, everything=everything, cursor=cursor)
-    found = pages(Api.of(**where), "locks", Page[Lock], query=LocksQuery(pattern=pattern), want=want)
+    found = pages(api, "locks", Page[Lock], query=LocksQuery(pattern=pattern), want=want)
     show_pages(found, LOCKS, _lock, as_json=as_json, nothing="nothing is locked")
 
 
@@ -247,14 +249,14 @@ def locks(pattern: str, as_json: bool, limit: int | None, everything: bool, curs
 @click.argument("message", metavar="ID")
 @api_options
 @json_option
-def release(message: str, as_json: bool, **where: Any) -> None:
+def release(message: str, as_json: bool, api: Api) -> None:
     """Release a message that is locked: it goes back to its place in the queue.
 
     \b
     Examples:
       penstock messages release 0123456789abcdef0123456789abcdef
     """
-    done = Api.of(**where).ask("release-lock", Done, message)
+    done = api.ask("release-lock", Done, message)
     if as_json:
         print_json({"message": message, "released": done.done})
     else:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import wraps
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import click
 import msgspec
 
 from penstock.admin.resources.common import PageQuery
-from penstock.cli.api import Api, with_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import with_options
 from penstock.cli.displays import table
-from penstock.cli.output import note, print_resource
+from penstock.cli.errors import NOT_ENOUGH, OK
+from penstock.cli.output import note, print_json, print_resource
 
 #: Entries that are asked for at a time.
 PAGE = 500
@@ -45,21 +48,21 @@ class ListRange(NamedTuple):
     cursor: str
 
 
-def page_options(command: Any) -> Any:
-    """How much is wanted of a list: what ``wanted`` takes."""
+def page_options(command: Callable[..., Any]) -> Any:
+    """Options for how much of a list is shown. The command receives them as ``want``."""
+
+    @wraps(command)
+    def called(*, limit: int | None, everything: bool, cursor: str, **flags: Any) -> Any:
+        if everything and limit is not None:
+            raise click.UsageError("--limit and --all: one or the other")
+        return command(want=ListRange(None if everything else limit or USUAL, cursor), **flags)
+
     return with_options(
-        command,
-        click.option("--limit", type=click.IntRange(1), metavar="N", help=f"So many at most. [default: {USUAL}]"),
+        called,
+        click.option("--limit", type=click.IntRange(1), metavar="N", help=f"At most this many. [default: {USUAL}]"),
         click.option("--all", "everything", is_flag=True, help="All there are."),
         click.option("--cursor", default="", metavar="CURSOR", help="Go on where an earlier list has ended."),
     )
-
-
-def wanted(*, limit: int | None, everything: bool, cursor: str) -> ListRange:
-    """As the options say."""
-    if everything and limit is not None:
-        raise click.UsageError("--limit and --all: one or the other")
-    return ListRange(None if everything else limit or USUAL, cursor)
 
 
 def pages(api: Api, route: str, kind: type[P], *places: str, query: PageQuery, want: ListRange) -> Iterator[P]:
@@ -105,3 +108,13 @@ def show_one(value: msgspec.Struct, rows: Sequence[tuple[str, object]], *, as_js
         print_resource(value)
     else:
         table(("", ""), rows, headings=False)
+
+
+def forget_name(api: Api, kind: Literal["reader", "writer"], name: str, *, as_json: bool) -> int:
+    """Forget a reader or writer, and report whether it was known. Returns the exit code."""
+    known = api.forget(f"forget-{kind}", name)
+    if as_json:
+        print_json({kind: name, "known": known})
+    else:
+        note(f"{name} is forgotten" if known else f"there is no {kind} {name}")
+    return OK if known else NOT_ENOUGH

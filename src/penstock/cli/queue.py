@@ -11,7 +11,8 @@ from msgspec import structs
 from penstock.admin.resources.common import Done
 from penstock.admin.resources.messages import Job
 from penstock.admin.resources.queues import NewQueue, Purge, QueueDetail, RulesChange
-from penstock.cli.api import Api, api_options, queue_of, with_options
+from penstock.cli.api import Api, queue_of
+from penstock.cli.api_options import api_options, with_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
@@ -65,7 +66,7 @@ def command() -> None:
 @click.argument("queue", metavar="NS/QUEUE")
 @api_options
 @json_option
-def show(queue: str, as_json: bool, **where: Any) -> None:
+def show(queue: str, as_json: bool, api: Api) -> None:
     """Show a queue: its messages by state, rates, counters, dead letters by reason, and its rules.
 
     \b
@@ -73,7 +74,7 @@ def show(queue: str, as_json: bool, **where: Any) -> None:
       penstock queue show shop/orders
       penstock queue show shop/orders --json | jq .rules
     """
-    _show(Api.of(**where).ask("queue", QueueDetail, *queue_of(queue)), as_json=as_json)
+    _show(api.ask("queue", QueueDetail, *queue_of(queue)), as_json=as_json)
 
 
 @command.command("create", short_help="Make a queue, and its namespace.")
@@ -81,7 +82,7 @@ def show(queue: str, as_json: bool, **where: Any) -> None:
 @rule_options
 @api_options
 @json_option
-def create(queue: str, as_json: bool, **flags: Any) -> None:
+def create(queue: str, as_json: bool, api: Api, **flags: Any) -> None:
     """Make a queue, and its namespace. What is not said is as always: no limits, dead letters are kept.
 
     \b
@@ -90,7 +91,7 @@ def create(queue: str, as_json: bool, **flags: Any) -> None:
       penstock queue create shop/offers --default-ttl-seconds 3600 --on-expiry drop
     """
     rules = QueueRules(**_given(flags))
-    made = Api.of(**flags).ask("create-queue", QueueDetail, *queue_of(queue), body=NewQueue(rules=rules))
+    made = api.ask("create-queue", QueueDetail, *queue_of(queue), body=NewQueue(rules=rules))
     _show(made, as_json=as_json)
 
 
@@ -100,7 +101,7 @@ def create(queue: str, as_json: bool, **flags: Any) -> None:
 @click.option("--if-version", metavar="VERSION", default="", help="Only if its rules have this version, as in show.")
 @api_options
 @json_option
-def configure(queue: str, if_version: str, as_json: bool, **flags: Any) -> None:
+def configure(queue: str, if_version: str, as_json: bool, api: Api, **flags: Any) -> None:
     """Change some rules of a queue; the others stay. Exit 3 if somebody else has changed them at the same time.
 
     \b
@@ -111,7 +112,6 @@ def configure(queue: str, if_version: str, as_json: bool, **flags: Any) -> None:
     given = _given(flags)
     if not given:
         raise CommandError("say which rules are to be others, as in --max-depth 1000", exit_code=WRONG_USE)
-    api = Api.of(**flags)
     version = if_version or api.ask("queue", QueueDetail, *queue_of(queue)).version
     change = RulesChange(**given)
     changed = api.ask("configure-queue", QueueDetail, *queue_of(queue), body=change, version=version)
@@ -122,28 +122,28 @@ def configure(queue: str, if_version: str, as_json: bool, **flags: Any) -> None:
 @click.argument("queue", metavar="NS/QUEUE")
 @api_options
 @json_option
-def pause(queue: str, as_json: bool, **where: Any) -> None:
+def pause(queue: str, as_json: bool, api: Api) -> None:
     """Give no more messages out; publishing goes on.
 
     \b
     Examples:
       penstock queue pause shop/orders
     """
-    _switched(Api.of(**where).ask("pause-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
+    _switched(api.ask("pause-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
 
 
 @command.command("resume", short_help="Give messages out again.")
 @click.argument("queue", metavar="NS/QUEUE")
 @api_options
 @json_option
-def resume(queue: str, as_json: bool, **where: Any) -> None:
+def resume(queue: str, as_json: bool, api: Api) -> None:
     """Give messages out again.
 
     \b
     Examples:
       penstock queue resume shop/orders
     """
-    _switched(Api.of(**where).ask("resume-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
+    _switched(api.ask("resume-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
 
 
 @command.command("purge", short_help="Remove all messages of some states.")
@@ -153,7 +153,7 @@ def resume(queue: str, as_json: bool, **where: Any) -> None:
 @background_option
 @api_options
 @json_option
-def purge(queue: str, states: tuple[Any, ...], yes: bool, background: bool, as_json: bool, **where: Any) -> int:
+def purge(queue: str, states: tuple[Any, ...], yes: bool, background: bool, as_json: bool, api: Api) -> int:
     """Remove all messages of some states, ready ones unless said, for good. Those that are out stay.
 
     \b
@@ -161,7 +161,7 @@ def purge(queue: str, states: tuple[Any, ...], yes: bool, background: bool, as_j
       penstock queue purge shop/orders
       penstock queue purge shop/orders --state ready --state dead --yes
     """
-    api, wanted = Api.of(**where), list(dict.fromkeys(states)) or ["ready"]
+    wanted = list(dict.fromkeys(states)) or ["ready"]
     detail = api.ask("queue", QueueDetail, *queue_of(queue))
     count = sum(getattr(detail, state) for state in wanted)
     confirm(f"This removes {count} messages ({', '.join(wanted)}) of {queue} for good", yes=yes, word=queue)
@@ -174,7 +174,7 @@ def purge(queue: str, states: tuple[Any, ...], yes: bool, background: bool, as_j
 @yes_option
 @api_options
 @json_option
-def delete(queue: str, yes: bool, as_json: bool, **where: Any) -> None:
+def delete(queue: str, yes: bool, as_json: bool, api: Api) -> None:
     """Delete a queue that is empty.
 
     \b
@@ -184,7 +184,7 @@ def delete(queue: str, yes: bool, as_json: bool, **where: Any) -> None:
     """
     namespace, name = queue_of(queue)
     confirm(f"This deletes the queue {queue}", yes=yes, word=queue)
-    done = Api.of(**where).ask("delete-queue", Done, namespace, name)
+    done = api.ask("delete-queue", Done, namespace, name)
     if as_json:
         print_json({"queue": queue, "deleted": done.done})
     else:

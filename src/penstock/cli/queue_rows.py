@@ -8,7 +8,7 @@ import click
 
 from penstock.admin.resources.common import Order
 from penstock.admin.resources.queues import QueueSort, QueuesQuery, QueueState, QueueSummary
-from penstock.cli.api import with_options
+from penstock.cli.api_options import with_options
 from penstock.cli.output import age
 
 COLUMNS = ("QUEUE", "READY", "OUT", "DELAYED", "DEAD", "CONSUMERS", "OLDEST", "IN/S", "OUT/S", "DONE/S", "")

@@ -8,9 +8,10 @@ import click
 
 from penstock.admin.resources.common import Page
 from penstock.admin.resources.queues import QueueSummary
-from penstock.cli.api import Api, api_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import api_options
 from penstock.cli.output import json_option
-from penstock.cli.pages import page_options, pages, show_pages, wanted
+from penstock.cli.pages import ListRange, page_options, pages, show_pages
 from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 
 
@@ -20,8 +21,7 @@ from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 @api_options
 @json_option
 def command(
-    as_json: bool, pattern: str, state: Any, contains: str, sort: Any, reverse: bool, limit: int | None,
-    everything: bool, cursor: str, **where: Any,
+    as_json: bool, pattern: str, state: Any, contains: str, sort: Any, reverse: bool, want: ListRange, api: Api,
 ) -> None:  # fmt: skip
     """The queues that fit PATTERN, with their messages by state, consumers, the age of the oldest message, and rates.
 
@@ -37,7 +37,6 @@ def command(
 
     Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused.
     """
-    want = wanted(limit=limit, everything=everything, cursor=cursor)
     query = query_of(pattern=pattern, state=state, contains=contains, sort=sort, reverse=reverse)
-    found = pages(Api.of(**where), "queues", Page[QueueSummary], query=query, want=want)
+    found = pages(api, "queues", Page[QueueSummary], query=query, want=want)
     show_pages(found, COLUMNS, row, as_json=as_json, nothing="there are no such queues")

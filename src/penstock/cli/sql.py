@@ -22,7 +22,8 @@ from penstock.admin.resources.sql import (
     SqlExport,
     SqlQuery,
 )
-from penstock.cli.api import Api, api_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import api_options
 from penstock.cli.displays import table
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.output import escape, json_option, note, print_json
@@ -58,7 +59,7 @@ MIB = 2**20
 )  # fmt: skip
 def command(
     query: str, as_json: bool, as_csv: bool, output: Path | None, rows: int | None, seconds: float, memory: int,
-    **where: Any,
+    api: Api,
 ) -> None:  # fmt: skip
     """Ask in SQL: what is in the queues (live, queues), and what was (messages, events, readers, audit).
 
@@ -75,7 +76,6 @@ def command(
     Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, a query that is wrong or takes too long, 3 refused.
     """
     text = sys.stdin.read() if query == "-" else query
-    api = Api.of(**where)
     limits: dict[str, Any] = {"query": text, "seconds": seconds, "memory_bytes": memory * MIB}
     if output is not None:
         _export(api, output, as_json or as_csv, limits | ({"rows": rows} if rows else {}))

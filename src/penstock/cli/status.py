@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from penstock.admin.resources.operations import Overview
-from penstock.cli.api import Api, api_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import api_options
 from penstock.cli.errors import OK, REFUSED
 from penstock.cli.output import age, amount, json_option
 from penstock.cli.pages import show_one
@@ -16,7 +15,7 @@ from penstock.cli.pages import show_one
 @click.command("status", short_help="How a broker is.")
 @api_options
 @json_option
-def command(as_json: bool, **where: Any) -> int:
+def command(as_json: bool, api: Api) -> int:
     """How a broker is: whether it takes messages, runs compiled, its backlog and rates, connections, disk, and alarms.
 
     \b
@@ -27,7 +26,7 @@ def command(as_json: bool, **where: Any) -> int:
 
     Exit codes: 0 it takes messages, 1 the broker is unreachable, 2 wrong use, 3 it refuses them, or the token.
     """
-    overview = Api.of(**where).ask("overview", Overview)
+    overview = api.ask("overview", Overview)
     show_one(overview, _rows(overview), as_json=as_json)
     return OK if overview.ready else REFUSED
 

@@ -12,10 +12,11 @@ import msgspec
 
 from penstock.admin.resources.access import NewToken, Right, TokenMade, TokenSummary
 from penstock.admin.resources.common import Done, Page, PageQuery
-from penstock.cli.api import Api, api_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.output import json_option, note, print_json, when
-from penstock.cli.pages import page_options, pages, show_pages, wanted
+from penstock.cli.pages import ListRange, page_options, pages, show_pages
 
 COLUMNS = ("ID", "NAME", "MAY", "WHERE", "MADE", "BY", "EXPIRES")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -60,7 +61,7 @@ def command() -> None:
 @json_option
 def create(
     name: str, may: tuple[Any, ...], patterns: tuple[str, ...], expires: float | None, output: Path | None,
-    as_json: bool, **where: Any,
+    as_json: bool, api: Api,
 ) -> None:  # fmt: skip
     """Make a token for NAME, and print it: it can not be shown again.
 
@@ -71,7 +72,6 @@ def create(
       penstock token create shop-team --may operate --where "shop/*" --expires 90d
     """
     wish = NewToken(name=name, may=list(may) or ["view"], where=list(patterns) or ["*"], expires_in_seconds=expires)
-    api = Api.of(**where)
     file = None if output is None else os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         made = api.ask("create-token", TokenMade, body=wish)
@@ -91,7 +91,7 @@ def create(
 @page_options
 @api_options
 @json_option
-def list_tokens(as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
+def list_tokens(as_json: bool, want: ListRange, api: Api) -> None:
     """Show the tokens that were made, the oldest first. What they are is not known.
 
     \b
@@ -99,8 +99,7 @@ def list_tokens(as_json: bool, limit: int | None, everything: bool, cursor: str,
       penstock token list
       penstock token list --json | jq -r 'select(.expired) | .id'
     """
-    want = wanted(limit=limit, everything=everything, cursor=cursor)
-    found = pages(Api.of(**where), "tokens", Page[TokenSummary], query=PageQuery(), want=want)
+    found = pages(api, "tokens", Page[TokenSummary], query=PageQuery(), want=want)
     show_pages(found, COLUMNS, _row, as_json=as_json, nothing="no tokens were made")
 
 
@@ -109,7 +108,7 @@ def list_tokens(as_json: bool, limit: int | None, everything: bool, cursor: str,
 @yes_option
 @api_options
 @json_option
-def revoke(token_id: str, yes: bool, as_json: bool, **where: Any) -> None:
+def revoke(token_id: str, yes: bool, as_json: bool, api: Api) -> None:
     """Revoke a token, by its ID in `penstock token list`: at once, for all who use it.
 
     \b
@@ -118,7 +117,7 @@ def revoke(token_id: str, yes: bool, as_json: bool, **where: Any) -> None:
       penstock token revoke 3f9c --yes
     """
     confirm(f"This revokes the token {token_id}: whoever uses it is locked out at once", yes=yes)
-    done = Api.of(**where).ask("revoke-token", Done, token_id)
+    done = api.ask("revoke-token", Done, token_id)
     if as_json:
         print_json({"token": token_id, "revoked": done.done})
     else:

@@ -23,7 +23,8 @@ from rich.text import Text
 from penstock.admin.resources.common import Order, Page
 from penstock.admin.resources.operations import Overview
 from penstock.admin.resources.queues import QueueSort, QueuesQuery, QueueSummary
-from penstock.cli.api import Api, api_options
+from penstock.cli.api import Api
+from penstock.cli.api_options import api_options
 from penstock.cli.displays import table, table_of
 from penstock.cli.errors import CommandError
 from penstock.cli.output import escape, json_option, print_json, say
@@ -63,7 +64,7 @@ class Look(NamedTuple):
 @json_option
 def command(
     as_json: bool, pattern: str, state: Any, contains: str, sort: Any, reverse: bool, every: float, limit: int | None,
-    once: bool, **where: Any,
+    once: bool, api: Api,
 ) -> None:  # fmt: skip
     """The queues that fit PATTERN with their rates, as they change: those with the most ready messages first.
 
@@ -79,7 +80,6 @@ def command(
     Exit codes: 0 left with q, or --once; 1 the broker is unreachable, 2 wrong use, 3 refused, 130 Ctrl-C.
     """
     query = query_of(pattern=pattern, state=state, contains=contains, sort=sort or "ready", reverse=reverse)
-    api = Api.of(**where)
     if sys.stdin.isatty() and sys.stdout.isatty() and not (once or as_json):
         Screen(api, query, every, limit).run()
         return

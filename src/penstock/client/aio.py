@@ -41,6 +41,7 @@ from penstock.client.protocol import client_protocol
 from penstock.client.publisher import Batcher, Publisher, in_batches
 from penstock.client.session import ClientSession
 from penstock.client.urls import Address, parse
+from penstock.hosts import HostRing
 
 __all__ = ["AsyncClient", "Consumer", "Message", "connect"]
 
@@ -92,6 +93,7 @@ class AsyncClient:
         #: All hosts of the URL, and the one that was connected to last.
         self.addresses = tuple(addresses)
         self.address = addresses[0]
+        self._hosts = HostRing(self.addresses)
         self.options = options
         self._current: ClientSession | None = None
         self._connecting = asyncio.Lock()
@@ -345,8 +347,10 @@ class AsyncClient:
 
     async def _connected(self) -> ClientSession:
         """A connection to the host that serves. After a loss, the one that was lost is tried last."""
-        lost = self.addresses.index(self.address) + 1 if self._current is not None else 0
-        session = await first_serving((*self.addresses[lost:], *self.addresses[:lost]), self._connected_to)
+        first, *others = self._hosts.in_order()
+        order = [first, *others] if self._current is None else [*others, first]
+        session = await first_serving(order, self._connected_to)
+        self._hosts.served(session.address)
         self.address = session.address
         return session
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from penstock.flight.calls import Action, Problem, Read, Write, Written
+from penstock.hosts import CONNECT_SECONDS, HostRing
 from penstock.spark import errors
 from penstock.spark.options import SourceSettings
 
@@ -33,8 +34,6 @@ ANSWER_SECONDS = 120.0
 #: Seconds of silence before a keep-alive ping, and seconds to wait for its answer. Rows may take any time, so only this
 #: ends a read from a machine that has lost power.
 SILENCE_SECONDS = 30.0
-#: Seconds to wait for a connection if there is another endpoint.
-CONNECT_SECONDS = 3.0
 #: Seconds between attempts: first and longest pause.
 PAUSES = (0.05, 1.0)
 #: Seconds between log lines while the broker is away.
@@ -59,7 +58,7 @@ _TIMED_OUT = "handshaker shutdown"
 
 
 #: The endpoint of each group that answered last in this process: the first to try.
-_SERVED: dict[str, int] = {}
+_SERVED: dict[str, str] = {}
 
 
 class FlightEndpoint:
@@ -71,8 +70,7 @@ class FlightEndpoint:
         self._patience = settings.patience / 1e6 if patience is None else patience
         self._client: fl.FlightClient | None = None
         self._answered = False
-        self._which = _SERVED.get(settings.endpoint, 0)
-        self._silent = 0
+        self._hosts = HostRing(settings.endpoints, first=_SERVED.get(settings.endpoint))
 
     def __enter__(self) -> FlightEndpoint:
         return self
@@ -131,9 +129,7 @@ class FlightEndpoint:
     def turn(self) -> bool:
         """Disconnect and switch to the next endpoint. False: all were tried since the last answer."""
         self.close()
-        self._which = (self._which + 1) % len(self._settings.endpoints)
-        self._silent = (self._silent + 1) % len(self._settings.endpoints)
-        return self._silent > 0
+        return self._hosts.failed()
 
     def close(self) -> None:
         """Disconnect. The next call connects again."""
@@ -158,18 +154,17 @@ class FlightEndpoint:
 
     def _connected(self) -> fl.FlightClient:
         if self._client is None:
-            endpoints = self._settings.endpoints
             self._client = fl.FlightClient(
-                endpoints[self._which],
-                generic_options=_signs_of_life(several=len(endpoints) > 1),
+                self._hosts.current,
+                generic_options=_signs_of_life(several=len(self._hosts) > 1),
                 **_tls(self._settings),
             )
         return self._client
 
     def _heard(self) -> None:
         self._answered = True
-        self._silent = 0
-        _SERVED[self._settings.endpoint] = self._which
+        self._hosts.served(self._hosts.current)
+        _SERVED[self._settings.endpoint] = self._hosts.current
 
     def _calling(self, seconds: float | None = ANSWER_SECONDS) -> fl.FlightCallOptions:
         if seconds is not None and not self._answered:
