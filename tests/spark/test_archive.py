@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.spark.lake import iceberg
-from penstock.spark.lake.batches import LakeError
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import Store
 from penstock.spark.lake.tables import data_files

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.spark.lake.batches import Lake, LakeError
+from penstock.spark.lake.batches import Lake
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight import sums, tables
 from penstock.spark.pipelines.insight.messages import MessageStore

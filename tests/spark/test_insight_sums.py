@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.spark.lake.batches import LakeError
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.pipelines.insight import messages, minutes, partials, sums, tables
 from penstock.spark.pipelines.insight.messages import Changes, MessageStore, Places, Purge
 from penstock.spark.pipelines.insight.minutes import (

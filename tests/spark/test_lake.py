@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from penstock.spark.lake import batches as lake
-from penstock.spark.lake.batches import Lake, LakeError
+from penstock.spark.lake import disk
+from penstock.spark.lake.batches import Decided, Lake
+from penstock.spark.lake.disk import LakeError
+from penstock.spark.lake.store import Store
 
 
 class Killed(BaseException):
@@ -35,9 +38,11 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, step: int, modules: tuple[Any, ..
 
     monkeypatch.setattr(os, "replace", guard(os.replace))
     monkeypatch.setattr(os, "rename", guard(os.rename))
+    monkeypatch.setattr(Store, "move", guard(Store.move))
+    monkeypatch.setattr(Store, "remove", guard(Store.remove))
     monkeypatch.setattr(Path, "unlink", guard(Path.unlink))
     for module in modules:
-        monkeypatch.setattr(module, "remove", guard(lake.remove))
+        monkeypatch.setattr(module, "remove", guard(disk.remove))
     return lambda: count
 
 
@@ -138,3 +143,15 @@ def test_a_table_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old" / "date=2026-01-01" / "a.parquet").touch()
     with pytest.raises(LakeError, match="table old exists, but nothing says what was written to it"):
         found.refuse_unknown("old", [tmp_path / "old"])
+
+
+def test_a_decided_batch_is_finished_with_tables_beside_the_lake(tmp_path: Path) -> None:
+    """As an archive's: the files are moved, and staging is emptied, twice in a row."""
+    found = Lake(tmp_path, "test", Store(tmp_path))
+    found.prepare()
+    staged = tmp_path / found.staged("one") / "a.parquet"
+    staged.parent.mkdir(parents=True)
+    staged.write_text("rows")
+    found._write(Decided("query", 0, [(f"{found.staged('one')}/a.parquet", "table/a.parquet")], 1, False, {}))
+    Lake(tmp_path, "test", Store(tmp_path)).prepare()
+    assert (tmp_path / "table" / "a.parquet").read_text() == "rows"

@@ -16,8 +16,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from penstock.spark.archived.files import Archive
 from penstock.spark.archived.listing import list_archive
 from penstock.spark.errors import BadOption
-from penstock.spark.lake.batches import Decided, Lake, LakeError
+from penstock.spark.lake.batches import Decided, Lake
 from penstock.spark.lake.coverage import covered
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.formats import FORMATS
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive import options as archive_options

@@ -17,7 +17,8 @@ from pyiceberg.catalog import load_catalog
 from penstock.spark.errors import StoreFailed
 from penstock.spark.lake import files
 from penstock.spark.lake import store as store_module
-from penstock.spark.lake.batches import Decided, LakeError
+from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import S3Options, Store, s3_options
 from penstock.spark.lake.tables import Table, catalogue_options, data_files, open_table
@@ -234,7 +235,6 @@ def test_the_history_before_the_journal(
 def test_no_right_to_write_is_told_before_anything_is_done(tmp_path: Path, store: ObjectStore) -> None:
     options = ArchiveOptions(store=options_of(store.url, READ_KEY, READ_SECRET), state=str(tmp_path))
     lake = archive_options.lake_of(f"s3://{BUCKET}/none", options)
-    assert lake.store is not None
     with pytest.raises(LakeError, match=r"s3://lake/none can't be written to: .*Access ?Denied") as told:
         lake.store.check()
     for text in (str(told.value), repr(options), repr(lake.store), repr(lake.store.options)):

@@ -22,7 +22,8 @@ from deltalake import DeltaTable
 from penstock.client import connect
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow
-from penstock.spark.lake.batches import Lake, LakeError
+from penstock.spark.lake.batches import Lake
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.store import Store
 from penstock.spark.lake.tables import data_files
 from penstock.spark.pipelines import windows

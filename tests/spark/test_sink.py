@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.spark.lake.batches import Lake, LakeError
+from penstock.spark.lake.batches import Lake
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive.options import ArchiveOptions, open_sink
 from penstock.spark.pipelines.archive.sinks import SINKS

@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided, Lake, LakeError
+from penstock.spark.lake.batches import Decided, Lake
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.pipelines.archive.options import ArchiveOptions
 from penstock.spark.pipelines.archive.rows import transform
 from penstock.spark.pipelines.archive.sink import Batch, Sink, Staged

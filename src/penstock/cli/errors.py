@@ -36,7 +36,7 @@ CODES = {
     "penstock.spark.errors.Refused": REFUSED,
     "penstock.spark.errors.NoQueue": REFUSED,
     "penstock.spark.errors.SourceError": FAILED,
-    "penstock.spark.lake.batches.LakeError": REFUSED,
+    "penstock.spark.lake.disk.LakeError": REFUSED,
 }
 #: What to install for the modules that a broker alone does not need.
 EXTRAS = {"pyspark": "spark", "pandas": "spark", "fastavro": "spark", "jinja2": "spark", "pyarrow": "flight"}

@@ -167,7 +167,7 @@ def parse(options: Mapping[str, str], use: Use) -> SourceSettings:
 
 def _read_files(name: str, given: SecretPairs) -> SecretPairs:
     """The options of the archive, with files and variables read on the driver: executors have others."""
-    from penstock.spark.lake.batches import LakeError  # noqa: PLC0415 - only what is needed
+    from penstock.spark.lake.disk import LakeError  # noqa: PLC0415 - only what is needed
     from penstock.spark.lake.store import from_file, s3_options  # noqa: PLC0415
 
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from penstock.flight.calls import Pick
 from penstock.spark.archived.files import Archive
 from penstock.spark.errors import BadOption, StoreFailed
-from penstock.spark.lake.batches import LakeError
 from penstock.spark.lake.coverage import read_coverage
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.store import S3Options, Store, reason_of
 from penstock.spark.lake.tables import QUARANTINE, CatalogueOptions, TableFile, catalogue_options, existing_table
 from penstock.spark.options import SourceSettings

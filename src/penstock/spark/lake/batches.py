@@ -17,24 +17,18 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-if TYPE_CHECKING:
-    from penstock.spark.lake.store import Store
+from penstock.spark.lake.disk import LakeError, remove, sync, write_whole
+from penstock.spark.lake.store import Store
 
 HIDDEN = "_penstock"
-
-
-class LakeError(Exception):
-    """The lake can't or must not be used. The text says why, and what to do."""
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -51,7 +45,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Lake:
-    """The folder for one pipeline. With a ``store``, the tables are there, and the folder has the pipeline's files."""
+    """The folder of one pipeline's own files. Its tables are in the same folder, or in another ``store``."""
 
     def __init__(self, folder: str | Path, name: str, store: Store | None = None) -> None:
         if "://" in str(folder) and not str(folder).startswith("file://"):
@@ -62,7 +56,7 @@ class Lake:
         self.staging = self.hidden / "staging"
         self.checkpoint = self.hidden / "checkpoint"
         self._ledger = self.hidden / "ledger.json"
-        self.store = store
+        self.store = store or Store(self.root)
 
     def prepare(self) -> None:
         """Make the folders, finish what was decided, and remove what was not."""
@@ -74,15 +68,13 @@ class Lake:
             self.finish()
             self._clear()
         except OSError as error:
-            place = self.root if self.store is None else self.store.uri()
-            raise LakeError(f"leftovers of an earlier run in {place} can't be cleaned up: {error}") from None
+            raise LakeError(f"leftovers of an earlier run in {self.store.uri()} can't be cleaned up: {error}") from None
 
     def _clear(self) -> None:
         """Remove staged files that are no longer needed."""
-        for leftover in self.staging.iterdir():
-            remove(leftover)
-        if self.store is not None:
-            self.store.remove(self.staged())
+        remove(self.staging)
+        self.store.remove(self.staged())
+        self.staging.mkdir(parents=True, exist_ok=True)
 
     def staged(self, attempt: str = "") -> str:
         """The store's folder for an attempt's staged files."""
@@ -156,55 +148,9 @@ class Lake:
         if last is None or last.done:
             return
         for staged, to in last.moves:
-            if self.store is not None:
-                self.store.move(staged, to)
-            else:
-                self._move(self.root / staged, self.root / to)
+            self.store.move(staged, to)
         self._write(msgspec.structs.replace(last, moves=[], done=True))
         self._clear()
 
-    def _move(self, staged: Path, to: Path) -> None:
-        if staged.exists():
-            make_folders(to.parent)
-            os.replace(staged, to)
-            sync(to.parent)
-
     def _write(self, decided: Decided) -> None:
         write_whole(self._ledger, msgspec.json.encode(decided))
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file atomically and durably."""
-    new = path.with_name(f".{path.name}.new")
-    with new.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Sync a file or folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_folders(folder: Path) -> None:
-    """Make a folder and its parents, and sync them to disk."""
-    if not folder.exists():
-        make_folders(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync(folder.parent)
-
-
-def remove(path: Path) -> None:
-    """Remove a file or folder. If a task still writes into it, it may stay; that is no error."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(FileNotFoundError):
-            path.unlink()

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.spark.lake.batches import HIDDEN, LakeError, write_whole
+from penstock.spark.lake.batches import HIDDEN
+from penstock.spark.lake.disk import LakeError, write_whole
 from penstock.spark.lake.store import Store
 
 

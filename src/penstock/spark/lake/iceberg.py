@@ -17,7 +17,8 @@ import msgspec
 import pyarrow as pa
 from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided, sync
+from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.disk import sync
 from penstock.spark.lake.files import DataFile, Layout
 from penstock.spark.lake.iceberg_catalogue import DIVIDED_BY, MARK_QUERY, METADATA, IcebergCatalogue, url_of
 from penstock.spark.lake.rewriting import rewrite

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.spark.lake.batches import LakeError
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.store import Store, reason_of
 from penstock.spark.lake.tables import CATALOGUE, CatalogueOptions, library
 

@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided, LakeError
+from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.files import NO_NAME, UNCOMMITTED, DataFile, Layout
 from penstock.spark.lake.store import Store
 from penstock.spark.lake.tables import CatalogueOptions, Table, TableFile

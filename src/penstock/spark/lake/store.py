@@ -19,7 +19,7 @@ import pyarrow.fs as pafs
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from penstock.spark.lake.batches import LakeError, make_folders, sync
+from penstock.spark.lake.disk import LakeError, make_folders, sync
 
 #: Options of an object store: their environment variables, and their names in ``deltalake`` and ``pyiceberg``.
 OPTIONS = {

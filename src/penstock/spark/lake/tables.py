@@ -15,7 +15,8 @@ import pyarrow as pa
 from msgspec import Struct
 from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided, LakeError
+from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.files import DataFile, Layout
 from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import Store, from_file, reason_of

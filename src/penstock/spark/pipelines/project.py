@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from penstock.spark.lake.batches import LakeError
+from penstock.spark.lake.disk import LakeError
 
 _SPEC = """\
 # A Spark Declarative Pipeline on a Penstock broker. Run it with `spark-pipelines run`: each run continues where the

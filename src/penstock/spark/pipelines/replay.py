@@ -26,7 +26,8 @@ from pyspark.sql import functions as F
 from penstock.flight.calls import EndWriter, Write
 from penstock.spark.chunks import ROWS, chunks
 from penstock.spark.endpoint import FlightEndpoint
-from penstock.spark.lake.batches import Lake, LakeError, write_whole
+from penstock.spark.lake.batches import Lake
+from penstock.spark.lake.disk import LakeError, write_whole
 from penstock.spark.lake.files import CUT
 from penstock.spark.lake.parquet import first_position
 from penstock.spark.lake.tables import QUARANTINE
@@ -148,7 +149,6 @@ class Replay:
         self._broker = broker
         places = places or ArchiveOptions()
         archived = lake_of(folder, places)
-        assert archived.store is not None
         self._store = archived.store
         self._catalogue = catalogue_of(archived, places)
         self.lake = Lake(archived.root, f"replay-{name}")

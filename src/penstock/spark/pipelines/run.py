@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.flight.calls import Range, Status
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.errors import SourceError
-from penstock.spark.lake.batches import Lake, LakeError
+from penstock.spark.lake.batches import Lake
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.options import Use, parse
 from penstock.spark.registration import load
 

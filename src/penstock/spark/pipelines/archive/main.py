@@ -14,8 +14,9 @@ from typing import Any
 from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.spark.lake.batches import Decided, Lake, LakeError
+from penstock.spark.lake.batches import Decided, Lake
 from penstock.spark.lake.coverage import covered
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.store import reason_of
 from penstock.spark.pipelines.archive.formats import check_schema
 from penstock.spark.pipelines.archive.options import ArchiveOptions, choose_kind, lake_of, open_sink
@@ -56,8 +57,7 @@ class Archive:
         try:
             yield
         except self._failures as error:
-            place = self._lake.root if self._lake.store is None else self._lake.store.uri()
-            raise LakeError(f"the lake {place} can't be used: {reason_of(error)}") from None
+            raise LakeError(f"the lake {self._lake.store.uri()} can't be used: {reason_of(error)}") from None
 
     def close(self) -> None:
         """Release the sink's connections."""
@@ -152,7 +152,6 @@ def run(
 ) -> PipelineProgress:
     """Run the pipeline."""
     lake = lake_of(folder, options)
-    assert lake.store is not None
     lake.store.check()
     with lake.locked():
         lake.prepare()

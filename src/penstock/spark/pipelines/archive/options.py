@@ -11,7 +11,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.spark.lake.batches import Lake, LakeError
+from penstock.spark.lake.batches import Lake
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.store import Store, s3_options
 from penstock.spark.lake.tables import QUARANTINE, CatalogueOptions, catalogue_options, kind_of
 from penstock.spark.pipelines.archive.sink import Sink
@@ -68,7 +69,6 @@ def catalogue_of(lake: Lake, options: ArchiveOptions) -> CatalogueOptions:
 
 def choose_kind(lake: Lake, options: ArchiveOptions) -> str:
     """The kind of an archive, existing or new. Raises LakeError if it exists with another kind."""
-    assert lake.store is not None
     last = lake.last()
     existing = (
         last.state["kind"] if last is not None else kind_of(lake.store, options.table, catalogue_of(lake, options))

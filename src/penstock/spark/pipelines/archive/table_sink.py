@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.lake import files
-from penstock.spark.lake.batches import Decided, Lake, LakeError
+from penstock.spark.lake.batches import Decided, Lake
 from penstock.spark.lake.coverage import write_coverage
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.files import UNCOMMITTED
 from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.tables import QUARANTINE, open_table, table_class
@@ -33,7 +34,6 @@ class TableSink(Sink[StagedFiles]):
     """Two tables."""
 
     def __init__(self, lake: Lake, options: ArchiveOptions) -> None:
-        assert lake.store is not None
         assert options.kind is not None
         self._lake = lake
         self._store = lake.store

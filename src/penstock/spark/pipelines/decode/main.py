@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from penstock.spark.lake.batches import LakeError, remove
+from penstock.spark.lake.disk import LakeError, remove
 from penstock.spark.pipelines.decode.captures import PIECE, read_stream
 from penstock.spark.pipelines.decode.frames import FRAMES, FrameSource
 from penstock.spark.pipelines.decode.pcap import is_capture

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.spark.lake.batches import Decided, Lake, LakeError, remove, write_whole
+from penstock.spark.lake.batches import Decided, Lake
+from penstock.spark.lake.disk import LakeError, remove, write_whole
 from penstock.spark.pipelines.insight import sums, tables
 from penstock.spark.pipelines.insight.messages import MessageStore, read_changes, write_changes
 from penstock.spark.pipelines.insight.minutes import MINUTE, InsightState

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.spark.lake.batches import LakeError
+from penstock.spark.lake.disk import LakeError
 from penstock.spark.pipelines.insight.minutes import QueueKey
 
 Array = npt.NDArray[Any]
