@@ -65,7 +65,7 @@ class MemoryJournal(Journal):
 
     @override
     def stand_by(self) -> NoReturn:
-        raise JournalRefused("a journal in memory ends with its broker: no other can stand by to take it over")
+        raise JournalRefused("a journal in memory ends with its broker: no other can stand by")
 
     @override
     def abandon(self) -> None:

@@ -60,7 +60,7 @@ class FileJournal(Journal):
 
     @override
     def stand_by(self) -> NoReturn:
-        raise JournalRefused(f"{self.where} is a folder: one broker owns it, and no other can take over from it")
+        raise JournalRefused(f"{self.where} is a folder: one broker owns it, and no other can stand by")
 
     @override
     def abandon(self) -> None:

@@ -1,1 +1,1 @@
-"""The bytes of the log, wherever it is kept: blocks, segments, rows, the catalogue of queues, checksums."""
+"""The bytes of the log in every kind of storage: blocks, segments, rows, the catalogue of queues, checkpoints."""

@@ -1,7 +1,7 @@
 """One block: the events of one commit, column by column, in bytes.
 
 A block is a header of 80 bytes and a body of columns in Arrow's physical layout, so that a reader can wrap the bytes
-where they lie. Everything is little-endian; the header, each column and so each block start at a multiple of 8 bytes.
+without a copy. Everything is little-endian; the header, each column and each block start at a multiple of 8 bytes.
 
      0       4     6     8           12          16                      24
     +-------+-----+-----+-----------+-----------+-----------------------+
@@ -22,12 +22,11 @@ where they lie. Everything is little-endian; the header, each column and so each
     a fixed column      value × rows (or one value, when constant), zeros to the next multiple of 8
     a binary column     (rows + 1) × i32 offsets, zeros to 8, the bytes one after the other, zeros to 8
 
-``length`` counts the whole block. ``previous`` is the header CRC of the block before, which chains the blocks of a
-segment; since a header holds the CRC of its body, the chain covers every byte. A column whose rows all have its default
-is absent; one whose rows all have one other value is constant. ``at`` counts from the base time. The one
-flag so far, ``SYNCED``, says that everything before the block was on disk before the block was written: what lies
-before a sound block with this flag can not be missing by a mere crash. docs/journal.md has the recipe for changing any
-of this.
+``length`` is that of the whole block. ``previous`` is the header CRC of the block before, which chains the blocks of a
+segment; since a header contains the CRC of its body, the chain covers every byte. A column whose rows all have its
+default is absent; one whose rows all have one other value is constant. ``at`` counts from the base time. The only flag,
+``SYNCED``, means that everything before the block was on disk before the block was written: a crash alone can not lose
+what lies before a valid block with this flag. docs/journal.md says how to change any of this.
 """
 
 from __future__ import annotations
@@ -45,30 +44,30 @@ import numpy.typing as npt
 from penstock.journal.format.checksum import crc32
 from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Column, Rows
 
-if sys.byteorder != "little":  # columns are written as they lie in memory, and read without a copy
+if sys.byteorder != "little":  # columns are written and read without conversion
     raise ImportError("penstock.journal needs a little-endian machine")
 
 MAGIC = b"PNBK"
 #: The format of all files of a journal. Files of any other format are refused.
 VERSION = 2
-#: Spark and Arrow address the bytes of a column with 32 bits; this stays far below, and bounds what a reader holds.
+#: Spark and Arrow address the bytes of a column with 32 bits. This stays far below, and bounds a reader's memory.
 MAX_BLOCK = 64 * 1024 * 1024
-#: Flag: all that comes before was synced before this block was written.
+#: Flag: everything before was synced before this block was written.
 SYNCED = 1
 
 HEADER = Struct("<4sHHIIQqQQIIIIIIII")
 HEADER_SIZE = HEADER.size
-#: Bytes of the header that its own checksum, which is its last field, is of.
+#: The bytes covered by the header's checksum, which is its last field.
 SIGNED_SIZE = HEADER_SIZE - 4
 _SIZE = Struct("<I")
 
-#: Anything that numpy and memoryview can look into without a copy.
+#: What numpy and memoryview can wrap without a copy.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]
 
 DTYPES = {code: np.dtype("<" + name) for code, name in zip("BHIqQ", ("u1", "u2", "u4", "i8", "u8"), strict=True)}
 OFFSET = np.dtype("<i4")
-#: The default of each column of fixed width, as bytes.
+#: The default of each fixed-width column, as bytes.
 DEFAULTS = {c.name: np.array([c.default], DTYPES[c.type]).tobytes() for c in COLUMNS if c.type != "binary"}
 _KNOWN = sum(1 << column.id for column in COLUMNS)
 _BINARY = sum(1 << column.id for column in COLUMNS if column.type == "binary")
@@ -77,7 +76,7 @@ _IS_MESSAGE[list(MESSAGE_KINDS)] = True
 
 
 class BlockError(Exception):
-    """These bytes are not a sound block. ``offset`` is where the block starts in whatever is being read."""
+    """These bytes are not a valid block. ``offset`` is where the block starts in its file or extent."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"bad block at byte {offset}: {reason}")
@@ -91,7 +90,7 @@ def other_format(version: int) -> str:
 
 
 class Batch(Protocol):
-    """The events of one commit, as the engine gathers them: a value per row, or per row of the column's sort."""
+    """The events of one commit: each column has a value for every row, or for every message row or other row."""
 
     @property
     def first(self) -> int:
@@ -115,15 +114,15 @@ class Batch(Protocol):
 
     @property
     def sources(self) -> list[bytes]:
-        """Who sent the commands: "protocol peer". May be empty, when every ``source`` is 0."""
+        """The senders of the commands, as "protocol peer". May be empty if every ``source`` is 0."""
 
     @property
     def columns(self) -> dict[str, array[int] | list[bytes]]:
-        """The columns of message rows and of other rows that are in use, with a value per row of their sort."""
+        """The used columns of message rows and of other rows, with a value for each of these rows."""
 
 
 class BlockHeader(NamedTuple):
-    """The header of a block whose CRC was right."""
+    """The header of a block, whose CRC was verified."""
 
     magic: bytes
     version: int
@@ -156,9 +155,9 @@ def _rows(column: Column, count: int, messages: int) -> int:
 
 
 def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> BlockHeader:
-    """The header at ``data[start:]``, checked in itself. ``offset`` is for the error: where that is in the file."""
+    """The header at ``data[start:]``, verified. ``offset`` is its place in the file, for the error."""
     if len(data) - start < HEADER_SIZE:
-        raise BlockError(offset, f"{max(len(data) - start, 0)} bytes are left where a header takes {HEADER_SIZE}")
+        raise BlockError(offset, f"{max(len(data) - start, 0)} bytes are left, a header has {HEADER_SIZE}")
     header = BlockHeader._make(HEADER.unpack_from(data, start))
     if header.magic != MAGIC:
         raise BlockError(offset, "no block starts here (wrong magic)")
@@ -176,13 +175,13 @@ def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> BlockHeader:
 
 
 def parse(data: Buffer, start: int = 0, offset: int = 0, *, verify: bool = True) -> Block:
-    """The block at ``data[start:]``; the block keeps a view of it. ``verify=False`` skips the body's checksum only."""
+    """The block at ``data[start:]``, as a view of it. ``verify=False`` skips only the body's checksum."""
     header = parse_header(data, start, offset)
     return Block(header, check_body(header, data, start, offset, verify=verify), offset)
 
 
 def check_body(header: BlockHeader, data: Buffer, start: int, offset: int, *, verify: bool = True) -> memoryview:
-    """The bytes of the block with this header, whose body is there and, if ``verify``, has the right checksum."""
+    """The bytes of the block with this header. Raises BlockError if they are incomplete or, if ``verify``, damaged."""
     if header.length > len(data) - start:
         raise BlockError(offset, f"it has {header.length} bytes, of which {len(data) - start} are there")
     view = memoryview(data)[start : start + header.length]
@@ -195,7 +194,7 @@ def check_body(header: BlockHeader, data: Buffer, start: int, offset: int, *, ve
 def plan(present: int, constant: int) -> tuple[tuple[str, int, int], ...]:
     """The columns of two bit maps: name, rows (0: one value, 1: all, 2: messages, 3: others) and width (0: binary).
 
-    A broker writes few different ones, so keeping the plans saves most of a parse.
+    A broker writes few combinations, so caching them saves most of a parse.
     """
     sorts = {Rows.ALL: 1, Rows.MESSAGES: 2, Rows.OTHERS: 3}
     return tuple(
@@ -206,7 +205,7 @@ def plan(present: int, constant: int) -> tuple[tuple[str, int, int], ...]:
 
 
 class Block:
-    """A decoded block: numpy views of its bytes, made when asked for. Arrays are read-only and keep the bytes alive."""
+    """A decoded block: numpy views of its bytes, made on demand. Arrays are read-only and keep the bytes alive."""
 
     def __init__(self, header: BlockHeader, view: memoryview, offset: int) -> None:
         self.header = header
@@ -217,7 +216,7 @@ class Block:
         self.end = header.end
         self.epoch = header.epoch
         self.base = header.base
-        #: How many rows carry a message.
+        #: How many rows are messages.
         self.messages = header.messages
         #: Where each column that is present begins.
         self._places = _place_columns(header, view, offset)
@@ -263,23 +262,23 @@ class Block:
         return np.flatnonzero(_IS_MESSAGE[self.kinds])
 
     def message_rows(self) -> npt.NDArray[np.intp]:
-        """Row numbers of the rows that carry a message: row i of a message column belongs to row ``[i]`` of these."""
+        """The numbers of the message rows: value i of a message column belongs to row ``[i]`` of these."""
         return self._message_rows
 
     def other_rows(self) -> npt.NDArray[np.intp]:
-        """Row numbers of all other rows."""
+        """The numbers of all other rows."""
         return np.flatnonzero(~_IS_MESSAGE[self.kinds])
 
     def rows(self, name: str) -> int:
-        """How many values a column has."""
+        """The number of values of a column."""
         return _rows(COLUMN[name], self.count, self.messages)
 
     def has(self, name: str) -> bool:
-        """Whether the column is there. If not, all its values are the default."""
+        """Whether the column is present. If not, all its values are the default."""
         return bool(self.header.present >> COLUMN[name].id & 1)
 
     def column(self, name: str) -> Ints:
-        """A fixed-width column, a value per row of its sort. ``at`` is relative here; see ``at()``."""
+        """A fixed-width column, with a value for each of its rows. The column ``at`` counts from the base time."""
         column, rows = COLUMN[name], self.rows(name)
         dtype = DTYPES[column.type]
         place = self._places.get(name)
@@ -298,9 +297,9 @@ class Block:
         return self._binary_at(place, rows)
 
     def pieces(self, names: Container[str]) -> Iterator[tuple[str, bytes]]:
-        """Those of the columns that are there, copied as bytes: a value per row; of a binary column its offsets.
+        """The present ones of these columns, copied as bytes: a value per row, or the offsets of a binary column.
 
-        This is for who reads many blocks, small ones too: it does without numpy, which takes its time for each array.
+        For reading many small blocks: without numpy, whose cost per array would dominate.
         """
         view, places = self.view, self._places
         counts = (1, self.count, self.messages, self.count - self.messages)
@@ -311,7 +310,7 @@ class Block:
                 yield name, data if sort else data * self.rows(name)
 
     def value(self, name: str, index: int) -> int | bytes:
-        """One value of a column. ``index`` counts the rows of the column's sort, not of the block."""
+        """One value of a column. ``index`` counts the rows of the column, not of the block."""
         if COLUMN[name].type != "binary":
             return int(self.column(name)[index])
         offsets, data = self.binary(name)
@@ -320,7 +319,7 @@ class Block:
     # Where things are
 
     def _count_messages(self) -> int:
-        if self.header.constant & 1 << COLUMN["kind"].id:  # most blocks; recovery of small ones is worth the short cut
+        if self.header.constant & 1 << COLUMN["kind"].id:  # most blocks; the short cut speeds up recovery of small ones
             return self.count if self.view[self._places["kind"]] in MESSAGE_KINDS else 0
         return int(np.count_nonzero(_IS_MESSAGE[self.kinds]))
 

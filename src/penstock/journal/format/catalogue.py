@@ -1,4 +1,4 @@
-"""Which queues there are, as a segment tells it: its first row lists them all, later rows tell of changes."""
+"""The queues, as a segment describes them: its first row lists them all, later rows are changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from penstock.journal.format.block import Block
 from penstock.schema import Kind
 
-_TELLING = (
+_QUEUE_KINDS = (
     Kind.CATALOGUE,
     Kind.QUEUE_CREATED,
     Kind.QUEUE_CONFIGURED,
@@ -21,7 +21,7 @@ _TELLING = (
 
 
 class QueueName(NamedTuple):
-    """How people call a queue. The journal calls it by a number."""
+    """The name of a queue. Inside the journal it has a number."""
 
     namespace: str
     queue: str
@@ -31,24 +31,24 @@ class QueueName(NamedTuple):
 
 
 class SegmentCatalogue:
-    """The queues of one segment. Feed it the segment's blocks from the first on; those without details may be left out.
+    """The queues of one segment. Feed it the segment's blocks in order; blocks without details may be omitted.
 
-    Within a segment a number names one queue for good. Between segments it may not: a queue whose creation a crash took
-    away leaves its number to the next. So each segment has a catalogue of its own.
+    Within a segment a number always means the same queue. Across segments it may not: if a crash loses the creation of
+    a queue, the next queue gets its number. So each segment has its own catalogue.
     """
 
     def __init__(self) -> None:
-        #: The name of every queue that has been mentioned, also of those that are deleted by now.
+        #: The names of all queues, deleted ones included.
         self.names: dict[int, QueueName] = {}
-        #: The queues that exist now, as the journal describes them.
+        #: The existing queues, as the journal describes them.
         self.queues: dict[int, dict[str, Any]] = {}
         self.namespaces: list[str] = []
         self.next_queue_id = 1
 
     def feed(self, block: Block) -> None:
-        """Take note of what a block says about queues."""
+        """Apply a block's changes of queues."""
         kinds = block.kinds
-        rows = np.flatnonzero(np.isin(kinds, _TELLING))
+        rows = np.flatnonzero(np.isin(kinds, _QUEUE_KINDS))
         if not rows.size:
             return
         others = np.searchsorted(block.other_rows(), rows)
@@ -58,13 +58,13 @@ class SegmentCatalogue:
             self._apply(Kind(int(kinds[row])), int(block.queues[row]), detail)
 
     def encode(self, lost: tuple[int, int], seen: int) -> bytes:
-        """The detail of a ``CATALOGUE`` row that says the same, after a loss of events: see ``bridge``."""
+        """The detail of an equivalent ``CATALOGUE`` row, after a loss of events: see ``repair.bridge``."""
         queues = [{"id": number, **entry} for number, entry in sorted(self.queues.items())]
         described = {"namespaces": self.namespaces, "next_queue_id": self.next_queue_id, "queues": queues}
         return msgspec.json.encode({"lost": lost, "seen": seen, **described})
 
     def add(self, number: int, entry: dict[str, Any]) -> None:
-        """A queue exists; ``entry`` is its description as a ``CATALOGUE`` row has it, without the number."""
+        """Add a queue. ``entry`` is its description in a ``CATALOGUE`` row, without the number."""
         self.names[number] = QueueName(entry["namespace"], entry["name"])
         self.queues[number] = entry
         self.next_queue_id = max(self.next_queue_id, number + 1)

@@ -1,4 +1,4 @@
-"""A checkpoint in bytes, and back. What the state is, only the engine knows: here it is JSON and columns of numbers.
+"""The bytes of a checkpoint: the engine's JSON, and columns of numbers.
 
     header (64 bytes)
      0       4     6     8             16            24            32            40            48
@@ -12,10 +12,10 @@
     | the columns in that order, each with zeros to 8 bytes                     |
     +---------------------------------------------------------------------------+
 
-``length`` counts all of it. Flag 1: written at a clean stop, nothing follows it in the log.
+``length`` is that of the whole checkpoint. Flag 1: written at a clean stop, so nothing follows it in the log.
 
-A checkpoint may have hundreds of megabytes, so it is written and read in pieces. A column that has one value for all
-rows takes no memory on either side: it is an array with a stride of 0.
+A checkpoint may have hundreds of megabytes, so it is written and read in pieces. A column with one value for all rows
+takes no memory on either side: it is an array with a stride of 0.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from penstock.journal.format.checksum import crc32
 
 MAGIC = b"PNCK"
 CLEAN = 1
-#: Bytes that are looked at together.
+#: Bytes processed at a time.
 PIECE = 256 * 1024
 
-#: Gives so many bytes of a checkpoint from an offset on; fewer only at its end.
+#: Reads a number of bytes of a checkpoint at an offset; fewer only at its end.
 Read: TypeAlias = Callable[[int, int], bytes | memoryview]
 
 _HEADER = Struct("<4sHHQQQQIIQII")
 
 
 class BadCheckpoint(Exception):
-    """These bytes are not a checkpoint that can be used; the text says why."""
+    """These bytes are not a usable checkpoint; the text says why."""
 
 
 def encode_checkpoint(
     identity: int, position: int, meta: bytes, columns: Columns, *, clean: bool
 ) -> list[bytes | memoryview]:
-    """The bytes, part by part. The columns are not copied."""
+    """The bytes, in parts. Columns are not copied."""
     directory = json.dumps([[name, column.dtype.str, len(column)] for name, column in columns.items()]).encode()
     parts: list[bytes | memoryview] = []
     contents: list[Sequence[bytes | memoryview]] = [[meta], [directory], *map(_pieces, columns.values())]
@@ -67,7 +67,7 @@ def encode_checkpoint(
 
 
 def _pieces(column: npt.NDArray[Any]) -> list[memoryview]:
-    """The column's bytes where they are. One value for all rows is written out once, and named as often as it takes."""
+    """The column's bytes, not copied. One value for all rows becomes one piece, repeated as often as needed."""
     if column.strides != (0,) or not len(column):
         return [_bytes_of(np.ascontiguousarray(column))]
     piece = np.full(min(len(column), PIECE // column.itemsize), column[0], column.dtype)
@@ -80,7 +80,7 @@ def _bytes_of(column: npt.NDArray[Any]) -> memoryview:
 
 
 def decode_checkpoint(read: Read, size: int, identity: int, position: int) -> Checkpoint:
-    """The checkpoint of ``size`` bytes. Raises BadCheckpoint unless it is that of the position."""
+    """Decode a checkpoint of ``size`` bytes. Raises BadCheckpoint unless it is that of the identity and position."""
     header = bytes(read(_HEADER.size, 0))
     if len(header) < _HEADER.size or crc32(header[:-4]) != int.from_bytes(header[-4:], "little"):
         raise BadCheckpoint("its header is damaged")
@@ -90,7 +90,7 @@ def decode_checkpoint(read: Read, size: int, identity: int, position: int) -> Ch
     if version != VERSION:
         raise BadCheckpoint(other_format(version))
     if length != size:
-        raise BadCheckpoint(f"it has {size} bytes where {length} were written")
+        raise BadCheckpoint(f"it has {size} bytes, but {length} were written")
     if _checksum(read, size) != crc:
         raise BadCheckpoint("its checksum is wrong")
     place = _HEADER.size
@@ -117,7 +117,7 @@ def _columns(read: Read, place: int, directory: list[tuple[str, str, int]]) -> C
 
 
 def _column(read: Read, place: int, dtype: np.dtype[Any], rows: int) -> npt.NDArray[Any]:
-    """A column; where all values are the same, that value for all rows."""
+    """A column; if all values are equal, an array with a stride of 0."""
     found: npt.NDArray[Any] | None = None
     first = np.frombuffer(read(dtype.itemsize, place), dtype) if rows else np.empty(0, dtype)
     step = PIECE // dtype.itemsize

@@ -1,4 +1,4 @@
-"""A commit's events to the bytes of a block. The layout is drawn in ``block``."""
+"""Encoding a commit's events as a block. The layout is in ``block``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from penstock.journal.format.block import (
 from penstock.journal.format.checksum import crc32
 from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Column, Rows
 
-#: Blocks up to this are put together before they are written: their parts cost more than the copy.
+#: Blocks up to this are joined before they are written: writing parts costs more than the copy.
 SMALL_BLOCK: Final = 64 * 1024
-#: Rows for which numpy costs more than it saves.
+#: Up to so many rows numpy costs more than it saves.
 FEW_ROWS: Final = 100
-#: ``at`` has 32 bits of microseconds. A commit takes milliseconds; an hour is a clock that jumped.
+#: ``at`` has 32 bits of microseconds. A commit takes milliseconds; an hour means that the clock jumped.
 MAX_SPAN: Final = 3_600_000_000
 _SIGNED_HEADER: Final = Struct(HEADER.format[:-1])  # the header's own CRC is its last field
 _CRC: Final = Struct("<I")
@@ -37,16 +37,13 @@ _MESSAGE_KINDS: Final = tuple(int(kind) for kind in MESSAGE_KINDS)
 _TWO_OFFSETS: Final = Struct("<ii")
 _ORDER: Final = {column.name: place for place, column in enumerate(COLUMNS)}
 _SORTS: Final = {Rows.ALL: 0, Rows.MESSAGES: 1, Rows.OTHERS: 2}
-#: Of each column: its bit, the sort of its rows, and its default as bytes, which is empty for a binary column.
+#: For each column: its bit, the kind of its rows, and its default as bytes, empty for a binary column.
 _LAYOUT: Final = {c.name: (1 << c.id, _SORTS[c.rows], DEFAULTS.get(c.name, b"")) for c in COLUMNS}
 _PADS: Final = tuple(bytes(size) for size in range(8))
 
 
 class Encoded:
-    """A block ready to be written: its parts one after the other. The first of them is the header.
-
-    What a segment takes note of is here as well.
-    """
+    """A block to write: its parts in order, beginning with the header, and the facts that a segment records."""
 
     __slots__ = ("base", "crc", "end", "first", "length", "parts")
 
@@ -60,20 +57,20 @@ class Encoded:
 
     @property
     def header(self) -> BlockHeader:
-        """All that the header says."""
+        """The decoded header."""
         return BlockHeader._make(HEADER.unpack(self.parts[0]))
 
     @property
     def data(self) -> bytes:
-        """The parts as one."""
+        """The joined parts."""
         return b"".join(self.parts)
 
 
 def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> Encoded:
-    """The batch's block. A payload is copied once, by a join.
+    """Encode a batch. Payloads are copied once, by a join.
 
-    ``previous`` is what the chain has before this block: ``header.crc`` of the block before. Raises ValueError where
-    the batch breaks the rules above: that is a fault in the caller, and nothing was written.
+    ``previous`` is the ``crc`` of the block before. Raises ValueError if the batch is invalid, which is a fault of the
+    caller.
     """
     kinds, first = batch.kinds, batch.first
     count = len(kinds)
@@ -105,7 +102,7 @@ def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> 
 
 
 def chain_to(header: BlockHeader, previous: int) -> tuple[BlockHeader, bytes]:
-    """The header of a block that is moved behind another one, and its bytes. The body stays as it is."""
+    """The header, also as bytes, of a block that is moved after another one. The body stays the same."""
     fields = header._replace(previous=previous, reserved_2=0)[:-1]
     signed = _SIGNED_HEADER.pack(*fields)
     crc = crc32(signed)
@@ -113,7 +110,7 @@ def chain_to(header: BlockHeader, previous: int) -> tuple[BlockHeader, bytes]:
 
 
 def _relative_times(at: array[int]) -> tuple[int, bytes]:
-    """The base time and the times after it. All rows of one command have one time, so that is looked for first."""
+    """The base time and the times after it. Equal times are checked first, as all rows of a command have one."""
     raw = at.tobytes()
     if raw == raw[:8] * len(at):
         return (at[0] if at else 0), bytes(4 * len(at))
@@ -129,13 +126,13 @@ def _relative_times(at: array[int]) -> tuple[int, bytes]:
 
 def _check_span(first: int, last: int) -> None:
     if last - first >= MAX_SPAN:
-        raise ValueError("the times of one batch lie an hour or more apart: commit what came before the jump first")
+        raise ValueError("the times of one batch lie an hour or more apart: commit the events before the jump first")
 
 
 def _add_columns(parts: list[bytes], batch: Batch, at: bytes, counts: tuple[int, int, int]) -> tuple[int, int]:
-    """Add the columns that say something; returns the bit maps of those present and of those constant.
+    """Add the columns that are not all default; returns the bit maps of the present and of the constant ones.
 
-    ``counts`` has how many rows there are, those with a message, and the others.
+    ``counts`` has the numbers of all rows, of message rows, and of other rows.
     """
     used = batch.columns
     if not used.keys() <= COLUMN.keys():
@@ -188,7 +185,7 @@ def _add_binary(parts: list[bytes], values: list[bytes]) -> None:
 
 
 def _offsets(values: list[bytes]) -> bytes:
-    """Where each value begins, and where the last one ends."""
+    """The offset of each value, and the end of the last."""
     if len(values) <= FEW_ROWS:
         return array("i", accumulate(map(len, values), initial=0)).tobytes()
     sizes = list(map(len, values))

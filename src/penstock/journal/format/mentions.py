@@ -1,8 +1,8 @@
-"""Which blocks of a stretch have events about one message: found by looking for its position, not block by block.
+"""Finds the blocks with events about one message by searching for its position, not block by block.
 
-Journals of small commits have a block for every event or two, and reading a block takes Python microseconds. So the
-stretch is taken as an array of words. Few of them are the position that is looked for; of those the blocks that they
-are in are worked out, and whether they stand in the column that names messages: for all blocks at a time.
+Journals of small commits have a block for every event or two, and decoding a block takes Python microseconds. So the
+bytes are searched as an array of words. Few words equal the position; for those, the enclosing blocks are computed, and
+whether the words lie in the column ``message``: with numpy, for all blocks at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.schema import COLUMN
 
 _MAGIC = int.from_bytes(MAGIC, "little")
 _MESSAGE = COLUMN["message"].id
-#: Where fields of a block's header are, in words of 4 and of 8 bytes.
+#: The fields of a block's header, in words of 4 and of 8 bytes.
 _LENGTH, _EVENTS, _MESSAGES, _SOURCES = 2, 12, 13, 14
 _PRESENT, _CONSTANT = 4, 5
 
@@ -25,9 +25,9 @@ Ints = npt.NDArray[np.int64]
 
 
 def mentions(data: memoryview, start: int, stop: int, message: int) -> list[int]:
-    """Where the blocks start that have rows about a message. Blocks start at ``start`` and end at ``stop``.
+    """The offsets of the blocks with rows about a message, between two boundaries of blocks.
 
-    Of bytes that are no sound blocks it may tell too few: whoever reads them notices.
+    Damaged bytes may hide some blocks; reading the range reports the damage.
     """
     long = np.frombuffer(data, "<i8", (stop - start) // 8, start)
     short = np.frombuffer(data, "<u4", (stop - start) // 4, start)
@@ -44,7 +44,7 @@ def mentions(data: memoryview, start: int, stop: int, message: int) -> list[int]
 
 
 def _heads(short: npt.NDArray[np.uint32]) -> Ints:
-    """Where all blocks start, in words of 8 bytes. A payload may have what looks like one: the lengths tell."""
+    """Where all blocks begin, in words of 8 bytes. A payload may contain the magic too: the lengths decide."""
     heads = np.flatnonzero(short[::2] == _MAGIC).astype(np.int64)
     ends = heads + _of(short, 2 * heads + _LENGTH) // 8
     if heads.size and heads[0] == 0 and np.array_equal(ends[:-1], heads[1:]):
@@ -57,7 +57,7 @@ def _heads(short: npt.NDArray[np.uint32]) -> Ints:
 
 
 def _columns(long: npt.NDArray[np.int64], short: npt.NDArray[np.uint32], heads: Ints) -> tuple[Ints, Ints]:
-    """Where the messages' positions are in each of these blocks, from and up to which word; nowhere if it has none."""
+    """The first word of the column ``message`` in each block, and the word after it; equal if it is absent."""
     low, high = np.zeros_like(heads), np.zeros_like(heads)
     present, constant = _of(long, heads + _PRESENT), _of(long, heads + _CONSTANT)
     for columns in np.unique(present[present >> _MESSAGE & 1 == 1]).tolist():
@@ -79,7 +79,7 @@ def _places(short: npt.NDArray[np.uint32], heads: Ints, present: int, constant: 
         if name == "message":
             return place // 8, place // 8 + rows[sort]
         place = place + (width * rows[sort] + 7 & ~7) if width else _after_binary(short, place, rows[sort])
-    raise AssertionError("it was said to be there")
+    raise AssertionError("the column is present")
 
 
 def _after_binary(short: npt.NDArray[np.uint32], place: Ints, rows: Ints) -> Ints:
@@ -89,7 +89,7 @@ def _after_binary(short: npt.NDArray[np.uint32], place: Ints, rows: Ints) -> Int
 
 
 def _of(words: npt.NDArray[np.integer[Any]], places: Ints) -> Ints:
-    """Words at these places; those behind the end, which only damaged bytes name, are 0."""
+    """The words at these places; 0 for places after the end, which only damaged bytes refer to."""
     inside = np.clip(places, 0, len(words) - 1)
-    told: Ints = np.where(inside == places, words[inside], 0).astype(np.int64)
-    return told
+    found: Ints = np.where(inside == places, words[inside], 0).astype(np.int64)
+    return found

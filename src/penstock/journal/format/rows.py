@@ -1,4 +1,4 @@
-"""Single messages out of blocks: what a delivery needs when the message is not in the cache."""
+"""Reading single messages from blocks, for deliveries whose message is not in the cache."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ assert MessageRow._fields[5:] == _MESSAGE_COLUMNS, "schema.COLUMNS has message c
 
 
 def gather(positions: Iterable[int], locate: Callable[[int], Block]) -> list[MessageRow]:
-    """The messages at these positions, in the order asked for; those of one block are taken from it together.
+    """The messages at these positions, in the given order. Each block is decoded once.
 
-    ``locate`` gives the block that has a position. Raises Gone where an event is not a message.
+    ``locate`` returns the block with a position. Raises Gone if an event is not a message.
     """
     return _by_block(positions, locate, messages_of)
 
 
 def gather_numbers(name: str, positions: Iterable[int], locate: Callable[[int], Block]) -> list[int]:
-    """As :func:`gather`, for one fixed-width column. No payload is touched."""
+    """As :func:`gather`, for one fixed-width column. Payloads are not touched."""
     return _by_block(positions, locate, lambda block, here: _numbers_of(block, here, name))
 
 
@@ -86,7 +86,7 @@ def _numbers_of(block: Block, positions: Sequence[int], name: str) -> list[int]:
 
 
 def _indices(block: Block, positions: Sequence[int]) -> npt.NDArray[np.intp]:
-    """Which of the block's messages are at these positions."""
+    """The indexes of the messages at these positions among the block's messages."""
     rows = np.asarray(positions, np.int64) - block.first
     message_rows = block.message_rows()
     indices = np.searchsorted(message_rows, rows)
@@ -96,7 +96,7 @@ def _indices(block: Block, positions: Sequence[int]) -> npt.NDArray[np.intp]:
 
 
 def messages_of(block: Block, positions: Sequence[int]) -> list[MessageRow]:
-    """The messages at these positions of a block, which are in order. Raises Gone where an event is not a message."""
+    """The messages at these ascending positions of a block. Raises Gone if an event is not a message."""
     indices = _indices(block, positions)
     rows = np.asarray(positions, np.int64) - block.first
     sources = block.sources or [b""]

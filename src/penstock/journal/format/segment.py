@@ -1,7 +1,7 @@
 """Segment files: their names, the header in front, the sparse index and the footer behind.
 
-A segment is a header, blocks, and, once it is finished, an index and a footer. An unfinished one ends in zeros, because
-space is reserved ahead; there are always some, so that a file that was cut short can be told from one that wasn't.
+A segment is a header, blocks, and, once it is finished, an index and a footer. An unfinished one always ends in zeros,
+because space is allocated ahead. So a file that was cut short can be recognized.
 
     header (64 bytes)
      0       4     6     8             16              24              32              40        44      48
@@ -23,11 +23,11 @@ space is reserved ahead; there are always some, so that a file that was cut shor
     +---------------------------------+---------------+---------------+ 64
 
 Segments are chained as blocks are. ``after`` is the position at which the log ended before this segment: equal to
-``first``, or lower when numbering resumed higher, which makes the gap a legal one. ``chain`` is the CRC of the last
-block before it, and the first block of a segment is chained to the CRC of the segment's header. So neither a segment
-nor a block can be missing, or come from elsewhere, unnoticed. A footer's ``chain`` is the same for the segment after
-it: the CRC of the last block, or what that block had before a repair has chained it anew. Times are microseconds since
-1970; ``last at`` is the base time of the last block.
+``first``, or lower if numbering resumed higher, which makes the gap legal. ``chain`` is the CRC of the last block
+before the segment, and its first block is chained to the CRC of its header. So neither a segment nor a block can be
+missing or foreign unnoticed. A footer's ``chain`` is the ``chain`` of the next segment: the CRC of the last block, or,
+if a repair has chained that block to another one, the CRC before the repair. Times are microseconds since 1970; ``last
+at`` is the base time of the last block.
 """
 
 from __future__ import annotations
@@ -51,31 +51,31 @@ HEADER_MAGIC: Final = b"PNSG"
 FOOTER_MAGIC: Final = b"PNFT"
 #: Footer flag: the segment was finished by its writer, not by the start after an unclean stop.
 CLEAN: Final = 1
-#: Footer flag: a repair has put the segment's first block over events that are lost; see `bridge`.
+#: Footer flag: the first block is a bridge over lost events; see ``repair.bridge``.
 BRIDGE: Final = 2
-#: Footer flag: a repair has chained the blocks anew. ``chain`` is what the next segment goes by, not the last CRC.
+#: Footer flag: a repair has changed the chain of the blocks. ``chain`` is that of the next segment, not the last CRC.
 RECHAINED: Final = 4
-#: An index entry stands for about this many bytes of blocks: what one look-up reads.
+#: The bytes of blocks for one index entry, which is about what a look-up reads.
 INDEX_STEP: Final = 64 * 1024
 
 _NAME: Final = re.compile(r"[0-9a-f]{16}\.seg")
-#: A segment that was to be removed, and is kept because live messages in it are damaged.
+#: Suffix of a trimmed segment that is kept because live messages in it are damaged.
 KEPT: Final = ".kept"
 _KEPT_NAME: Final = re.compile(r"[0-9a-f]{16}\.seg\.kept")
 
 
 def segment_name(first: int) -> str:
-    """The file name of the segment that starts at a position; names sort as positions do."""
+    """The file name of the segment that begins at a position. Names sort as positions do."""
     return f"{first:016x}.seg"
 
 
 def is_segment(name: str) -> bool:
-    """Whether a file name is one of ours."""
+    """Whether a file is a segment, by its name."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_kept(name: str) -> bool:
-    """Whether a file is a segment that is kept for the damaged messages in it."""
+    """Whether a file is a kept segment, by its name."""
     return _KEPT_NAME.fullmatch(name) is not None
 
 
@@ -99,18 +99,18 @@ class SegmentHeader(NamedTuple):
     epoch: int
 
     def encode(self) -> bytes:
-        """The 64 bytes. Their last four are what the first block is chained to."""
+        """The 64 bytes."""
         durability, *rest = self
         return _signed(HEADER.pack(HEADER_MAGIC, VERSION, durability.value, *rest, 0))
 
     @property
     def checksum(self) -> int:
-        """What the first block is chained to, and what tells the segment from every other one."""
+        """Its CRC, to which the first block is chained, and which distinguishes the segment from every other."""
         return int.from_bytes(self.encode()[-4:], "little")
 
     @classmethod
     def decode(cls, raw: bytes) -> SegmentHeader | None:
-        """The header, or None where there isn't a sound one. Raises JournalRefused for another format."""
+        """The header, or None if it is invalid. Raises JournalRefused for another format."""
         if not _sound(raw, HEADER_MAGIC):
             return None
         _, version, durability, *rest = HEADER.unpack(raw)
@@ -138,36 +138,36 @@ class Footer(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> Footer | None:
-        """The footer, or None where there isn't a sound one."""
+        """The footer, or None if it is invalid."""
         if not _sound(raw, FOOTER_MAGIC):
             return None
         return cls(*FOOTER.unpack(raw)[2:-1])
 
     @property
     def file_size(self) -> int:
-        """How long the file of this footer is."""
+        """The size of the file with this footer."""
         return self.blocks_end + 16 * self.entries + FOOTER_SIZE
 
 
 class SparseIndex:
-    """Where blocks start, one entry per ``INDEX_STEP`` bytes, so that one-message commits cost no memory."""
+    """The offsets of blocks, one entry per ``INDEX_STEP`` bytes, so that small commits cost no memory."""
 
     def __init__(self) -> None:
         self.positions = array("Q")
         self.offsets = array("Q")
 
     def add(self, position: int, offset: int) -> None:
-        """Tell of the next block. Most are not kept."""
+        """Add the next block. Most need no entry."""
         if not self.offsets or offset >= self.offsets[-1] + INDEX_STEP:
-            self.offsets.append(offset)  # first: who looks a position up in another thread finds its offset
+            self.offsets.append(offset)  # first: a thread that finds a position then finds its offset
             self.positions.append(position)
 
     def find(self, position: int) -> int:
-        """The number of the entry whose stretch of blocks has the position, if any has."""
+        """The number of the entry whose blocks may contain the position."""
         return max(bisect_right(self.positions, position) - 1, 0)
 
     def stretch(self, entry: int, blocks_end: int) -> tuple[int, int]:
-        """The offsets between which the entry's blocks lie."""
+        """The start and end offset of an entry's blocks."""
         start = self.offsets[entry] if self.offsets else blocks_end
         return start, self.offsets[entry + 1] if entry + 1 < len(self.offsets) else blocks_end
 
@@ -177,7 +177,7 @@ class SparseIndex:
 
     @classmethod
     def decode(cls, raw: bytes) -> SparseIndex:
-        """From the bytes before the footer, whose CRC was right."""
+        """Decode the bytes before the footer, whose CRC was verified."""
         index = cls()
         index.positions.frombytes(raw[: len(raw) // 2])
         index.offsets.frombytes(raw[len(raw) // 2 :])
@@ -185,7 +185,7 @@ class SparseIndex:
 
 
 class Segment:
-    """What is known of one segment file. The writer of the last one moves its ends; readers look at ``end`` first."""
+    """The state of one segment file. The writer of the last one moves its ends; readers read ``end`` first."""
 
     def __init__(self, header: SegmentHeader) -> None:
         self.header = header
@@ -195,14 +195,14 @@ class Segment:
         self.end = header.first
         self.blocks_end = HEADER_SIZE
         self.blocks = 0
-        #: What the next block is chained to.
-        self.chain = int.from_bytes(header.encode()[-4:], "little")
+        #: The CRC to which the next block is chained.
+        self.chain = header.checksum
         self.last_at = header.created
         self.finished = False
         self.clean = False
-        #: Whether this process has seen every checksum of it to be right.
+        #: Whether this process has verified all of its checksums.
         self.verified = False
-        #: None for a finished segment: it is in the file, and read when it is needed.
+        #: None for a finished segment, whose index is in the file.
         self.index: SparseIndex | None = SparseIndex()
 
     def __repr__(self) -> str:
@@ -210,7 +210,7 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Bytes on disk, reserved space apart."""
+        """Bytes without the space allocated ahead."""
         return self.blocks_end
 
     @property
@@ -219,11 +219,11 @@ class Segment:
         return self.header.created
 
     def add(self, header: BlockHeader) -> None:
-        """Take note of the next block."""
+        """Record the next block."""
         self.note(header.first, header.end, header.length, header.base, header.crc)
 
     def note(self, first: int, end: int, length: int, base: int, crc: int) -> None:
-        """The same, by the block's positions, bytes, base time and checksum. ``end`` is moved last: see the class."""
+        """Record the next block by its properties. ``end`` is moved last: see the class."""
         assert self.index is not None
         self.index.add(first, self.blocks_end)
         self.blocks_end += length
@@ -233,7 +233,7 @@ class Segment:
         self.end = end
 
     def footer(self, *, clean: bool) -> tuple[bytes, Footer]:
-        """What finishes the file: the bytes of the index, and the footer."""
+        """The bytes of the index, and the footer, for the end of the file."""
         assert self.index is not None
         index = self.index.encode()
         footer = Footer(
@@ -250,7 +250,7 @@ class Segment:
         return index, footer
 
     def finish(self, footer: Footer) -> None:
-        """Take the ends from the footer."""
+        """Mark it as finished, with the facts in the footer."""
         self.end = footer.end
         self.blocks_end = footer.blocks_end
         self.blocks = footer.blocks

@@ -210,7 +210,7 @@ class _Planner:
             chain=self.chain,
             epoch=self.epoch,
         )
-        previous = int.from_bytes(header.encode()[-4:], "little")
+        previous = header.checksum
         block = bridge_block(catalogue, lost, self.last_at, self.epoch, previous, seen=seen or lost[1])
         return NewSegment(header, block, segment.name if segment else "", [], clean=True)
 

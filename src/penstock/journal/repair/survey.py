@@ -512,7 +512,7 @@ class _Look:
         if segment.header is None:
             self._bad(0, "its header is unreadable")
         else:
-            segment.chain = int.from_bytes(segment.header.encode()[-4:], "little")
+            segment.chain = segment.header.checksum
             segment.last_at = segment.header.created
         if footer is not None and segment.header is not None and not self.surveyor.deep:
             segment.runs = (
