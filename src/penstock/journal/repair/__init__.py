@@ -1,1 +1,1 @@
-"""What is wrong with a data folder, and making a damaged one usable again."""
+"""Finding damage in a data folder, and repairing it."""

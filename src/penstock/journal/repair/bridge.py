@@ -1,13 +1,12 @@
-"""Bridges over lost events: how a repaired journal still hangs together.
+"""Bridges over lost events, which keep the chain of a repaired journal intact.
 
-Blocks and segments are chained by checksums, so that nothing is missing unnoticed. Where a repair has to go on after
-something that is lost, it puts a *bridge* there: a segment that begins at the last lost position, with a ``CATALOGUE``
-row that lists the queues, as in every segment, and names the lost positions (``"lost": [first, end]``). The flag
-``BRIDGE`` in its footer tells readers.
+Blocks and segments are chained by checksums, so that nothing can be missing unnoticed. Where events are lost, a repair
+inserts a *bridge*: a segment that begins at the last lost position, with a ``CATALOGUE`` row that lists the queues, as
+in every segment, and the lost positions (``"lost": [first, end]``). Its footer has the flag ``BRIDGE``, for readers.
 
-The bridge is chained to what is before it. What is after it stays as it is: a sound segment names the checksum that it
-was begun after, and the bridge's footer says so too (``RECHAINED``). Blocks that are moved behind a bridge are chained
-anew, and the footer of their new segment keeps the checksum that the last of them had.
+The bridge is chained to what precedes it. Valid segments after it stay unchanged: they contain the checksum of the
+block that preceded them, and the bridge's footer has the same (``RECHAINED``). Blocks that move into the bridge's
+segment get a new chain, and the footer of that segment keeps the old checksum of the last one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from penstock.schema import Kind
 
 
 class CatalogueRow(NamedTuple):
-    """A batch of one row: all queues."""
+    """A batch of one row, which lists all queues."""
 
     first: int
     at: array[int]
@@ -35,9 +34,9 @@ class CatalogueRow(NamedTuple):
 def bridge_block(
     catalogue: SegmentCatalogue, lost: tuple[int, int], at: int, epoch: int, previous: int, *, seen: int
 ) -> Encoded:
-    """The block of one row at the last lost position.
+    """A block of one row at the last lost position.
 
-    ``seen`` is where the events end that were lost: numbering may go on higher.
+    ``seen`` is the end of the lost events: numbering may resume higher.
     """
     detail = catalogue.encode(lost, seen)
     row = CatalogueRow(lost[1] - 1, array("q", [at]), {"detail": [detail]})

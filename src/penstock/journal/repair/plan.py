@@ -1,11 +1,10 @@
-"""Making a damaged journal usable again: what to do, worked out before anything is touched.
+"""Planning the repair of a damaged journal, before anything is touched. ``rewrite`` carries out the plan.
 
-Everything that is sound is kept. A damaged segment is written anew from its sound blocks, one file per stretch; where
-events are lost, a bridge (see ``bridge``) takes their place. Segments that are sound are not touched, but for their
-names, where these are wrong. When events are lost behind a checkpoint, it is put aside: it knows nothing of them, so
-the next start works out the state from the log. A checkpoint that was made after all that is lost is kept: it knows the
-state, and what is lost are only payloads. Which positions are given up is written down in ``penstock.json``, and the
-next start drops the messages that lay there. ``rewriting`` does what is planned here.
+Everything valid is kept. A damaged segment is rewritten from its valid blocks, one file per run of blocks; a bridge
+(see ``bridge``) replaces lost events. Valid segments are only renamed, if their names are wrong. A checkpoint before
+lost events is set aside, because it knows nothing of them: the next start computes the state from the log. A checkpoint
+after all lost events is kept: it has the state, and only payloads are lost. ``penstock.json`` records the positions
+that are given up, and the next start drops the messages that lay there.
 """
 
 from __future__ import annotations
@@ -32,59 +31,59 @@ from penstock.journal.repair.survey import BlockRun, Range, SegmentSurvey, Surve
 from penstock.schema import COLUMN
 
 _DETAIL = 1 << COLUMN["detail"].id
-#: Where queues are put whose creation is lost.
+#: The namespace of queues whose creation is lost.
 NAMESPACE = "repaired"
 
 
 class NewSegment(NamedTuple):
-    """A segment to write: the bridge in front, if it has one, then the blocks of these runs of an old segment."""
+    """A segment to write: a bridge, if it has one, then the blocks of these runs of an old segment."""
 
     header: SegmentHeader
     bridge: Encoded | None
     source: str
     runs: list[BlockRun]
     clean: bool
-    #: What the segment after it was begun after; None: there is none, or it goes by the last block as it is written.
+    #: The ``chain`` of the next segment; None if there is none, or if it is the CRC of the last block written.
     chain: int | None = None
 
     @property
     def name(self) -> str:
-        """Its file name."""
+        """The file name."""
         return segment_name(self.header.first)
 
 
 @dataclass
 class RepairPlan:
-    """What a repair will do. Nothing of it is done yet."""
+    """The steps of a repair."""
 
     folder: Folder
     tail: StoredTail | None = None
-    #: The ranges of positions that are lost, ends excluded.
+    #: Lost ranges of positions, ends excluded.
     lost: list[Range] = field(default_factory=list)
-    #: Files that are called segments and are none, which go first; and segments that get the names back that they had.
+    #: Files that are named like segments but are none of this journal's, and segments to rename.
     strays: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)
     new: list[NewSegment] = field(default_factory=list)
-    #: Files that are copied aside before something takes their place, and files that are moved aside.
+    #: Files to copy aside before they are replaced, and files to move aside.
     copied: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
-    #: `penstock.json` can't be used.
+    #: Whether ``penstock.json`` must be rebuilt.
     makes_folder: bool = False
 
     @property
     def idle(self) -> bool:
-        """There is nothing to do."""
+        """Whether there is nothing to do."""
         changes = (self.strays, self.renamed, self.new, self.copied, self.moved, self.lost, self.makes_folder)
         return not any(changes)
 
 
 def plan(disk: Disk, found: Survey) -> RepairPlan:
-    """What is to be done so that a broker starts. Raises JournalRefused if there is nothing to start from."""
+    """Plan what makes a broker start. Raises JournalRefused if nothing is readable."""
     return _Planner(disk, found).run()
 
 
 class _Planner:
-    """Goes through the segments, and knows where what is kept so far ends and with which checksum."""
+    """Goes through the segments in order, and tracks the end and checksum of what is kept so far."""
 
     def __init__(self, disk: Disk, found: Survey) -> None:
         self.disk = disk
@@ -99,11 +98,11 @@ class _Planner:
         self.epoch = max([folder.epoch, *(header.epoch for header in headers)])
         self.identity = folder.identity
         self.plan = RepairPlan(folder, makes_folder=found.folder is None)
-        #: Where all that must be there begins.
+        #: The position from which on every event is required.
         self.begin = found.start or FIRST_POSITION
         if found.segments and (not found.start or found.segments[0].first < found.start):
             self.begin = found.segments[0].first
-        #: Where what is kept so far ends, and its checksum; None before anything is.
+        #: The end of what is kept so far, None for nothing, and its checksum.
         self.end: int | None = None
         self.chain = 0
         self.before: tuple[int | None, int] = (None, 0)
@@ -128,7 +127,7 @@ class _Planner:
         return plan
 
     def _put_down(self) -> None:
-        """What `penstock.json` and `tail` say from now on."""
+        """Plan the new contents of ``penstock.json`` and ``tail``."""
         plan = self.plan
         end = self.begin if self.end is None else self.end
         firsts = [each.first for each in self.found.segments if each.name not in plan.moved]
@@ -140,12 +139,12 @@ class _Planner:
         plan.tail = StoredTail(self.durability, self.identity, end, floor, 0, start, self.epoch)
 
     def _note_missing(self, segment: SegmentSurvey) -> None:
-        """Called for the first segment of which anything is kept: what must be before it, and is not, is lost."""
+        """Before the first segment of which anything is kept: required events before it are lost."""
         if self.end is None and self.begin < segment.first:
             self.plan.lost.append((self.begin, segment.first))
 
     def _keep(self, segment: SegmentSurvey) -> None:
-        """A sound segment stays as it is, unless it has to be told that something else comes before it."""
+        """Keep a valid segment unchanged, unless its predecessor overlaps it."""
         header = segment.header
         assert header is not None
         self._note_missing(segment)
@@ -157,7 +156,7 @@ class _Planner:
         self._move_on(segment.end, segment.chain, segment.last_at)
 
     def _rewrite(self, segment: SegmentSurvey, limit: int | None) -> None:
-        """The sound blocks of a segment become new ones, one for each stretch without a loss."""
+        """Plan new segments from the valid blocks of a damaged one, one for each run without a loss."""
         pieces: list[NewSegment] = []
         for run in self._cut(segment, limit):
             if pieces and run.first == self.end:
@@ -169,7 +168,7 @@ class _Planner:
                 lost = (self.begin if self.end is None else self.end, run.first)
                 pieces.append(self._bridge(lost, segment)._replace(runs=[run]))
             last = self._last_header(segment, run)
-            # What comes after goes by the checksum that the block has now, though it may be chained anew.
+            # The next segment contains the checksum that the block has now, even if the block's chain changes.
             footer = segment.footer
             chain = footer.chain if footer is not None and footer.end == run.end else last.crc
             pieces[-1] = pieces[-1]._replace(chain=chain)
@@ -179,7 +178,7 @@ class _Planner:
         (self.plan.copied if segment.name in names else self.plan.moved).append(segment.name)
 
     def _same_start(self, segment: SegmentSurvey, run: BlockRun) -> NewSegment:
-        """The new file begins as the old one did."""
+        """A new segment with the header of the old one, if that is readable."""
         old, first = segment.header, self._first_header(segment, run)
         header = SegmentHeader(
             durability=old.durability if old else self.durability,
@@ -195,9 +194,9 @@ class _Planner:
         return NewSegment(header, None, segment.name, [run], segment.clean)
 
     def _bridge(self, lost: Range, segment: SegmentSurvey | None, *, seen: int | None = None) -> NewSegment:
-        """A new segment over a loss, which goes on with blocks of ``segment``, if it is given.
+        """A new segment over a loss, for blocks of ``segment``, if given.
 
-        ``seen`` is where the events end that there ever were, if that is before the end of the range.
+        ``seen`` is the end of the events that ever existed, if that is before the end of the range.
         """
         self.plan.lost.append(lost)
         catalogue = self._catalogue(lost, segment)
@@ -215,7 +214,7 @@ class _Planner:
         return NewSegment(header, block, segment.name if segment else "", [], clean=True)
 
     def _reach(self, segments: list[SegmentSurvey]) -> None:
-        """The end is lost: go on far behind all that anybody has seen, so that no position names two events."""
+        """If the end is lost, resume far above anything that readers can have seen: no position may name two events."""
         known = [position for position, _, bad in self.found.checkpoints if bad is None]
         known += [segment.end for segment in segments]
         known += [problem.lost[1] for problem in self.found.problems if problem.lost and not is_kept(problem.file)]
@@ -225,7 +224,7 @@ class _Planner:
         highest = max(known, default=end)
         resumed = self.found.folder.resumes if self.found.folder is not None else 0
         nothing_left = not segments and any(problem.lost for problem in self.found.problems)
-        # Where the last start went on, if it had nothing to append, is no loss.
+        # The position at which the last start resumed, if it appended nothing, is no loss.
         if highest > end and (nothing_left or highest not in (end + GAP, resumed)):
             self._finish(segments[-1:])
             end = self.begin if self.end is None else self.end
@@ -236,7 +235,7 @@ class _Planner:
             self._move_on(resumes, 0, self.last_at)
 
     def _finish(self, last: list[SegmentSurvey]) -> None:
-        """What was the last segment until now is one in the middle, and must have been finished."""
+        """The former last segment needs a footer now that another one follows."""
         for segment in last:
             if segment.footer is None and not segment.damaged and segment.header is not None and segment.runs:
                 self.plan.new.append(NewSegment(segment.header, None, segment.name, segment.runs, clean=False))
@@ -250,10 +249,10 @@ class _Planner:
         self.before = (self.end, self.chain)
         self.end, self.chain, self.last_at = end, chain, max(self.last_at, last_at)
 
-    # What the blocks say
+    # Reading blocks
 
     def _cut(self, segment: SegmentSurvey, limit: int | None) -> list[BlockRun]:
-        """The runs up to a position. An interrupted repair has written what is behind it to another file already."""
+        """The runs up to a position. An interrupted repair has already written the rest to another file."""
         if limit is None or segment.end <= limit:
             return segment.runs
         kept: list[BlockRun] = []
@@ -280,7 +279,7 @@ class _Planner:
         return [header for header, _, _ in self._walk(segment.file, run)][-1]
 
     def _catalogue(self, lost: tuple[int, int], segment: SegmentSurvey | None) -> SegmentCatalogue:
-        """The queues as they were before the loss, and those that are mentioned after it."""
+        """The queues before the loss, and those mentioned after it."""
         catalogue = SegmentCatalogue()
         before = [each for each in self.found.segments if each.runs and each.runs[0].first < lost[0]]
         if before:
@@ -302,7 +301,7 @@ class _Planner:
                     catalogue.feed(Block(header, view, offset))
 
     def _mentioned(self, segment: SegmentSurvey, start: int) -> set[int]:
-        """The queues that the rest of a segment speaks of without having told of their creation."""
+        """The queues that the rest of a segment mentions without their creation."""
         mentioned: set[int] = set()
         known = SegmentCatalogue()
         for run in segment.runs:
@@ -316,7 +315,7 @@ class _Planner:
 
 
 def joined(ranges: list[Range]) -> tuple[Range, ...]:
-    """Ranges in order, those that touch put together."""
+    """Ranges in order, with touching ones merged."""
     done: list[Range] = []
     for low, high in sorted(ranges):
         if done and low <= done[-1][1]:
@@ -331,10 +330,10 @@ def _after(segment: SegmentSurvey) -> int:
 
 
 def _guess_folder(where: str, headers: list[SegmentHeader], tail: StoredTail | None) -> Folder:
-    """What `penstock.json` must have said."""
+    """Reconstruct ``penstock.json``."""
     identities = [header.identity for header in headers] + ([tail.identity] if tail else [])
     if not identities:
-        raise JournalRefused(f"{where} is not a journal, or nothing of it can be read: there is nothing to repair")
+        raise JournalRefused(f"{where} is not a journal, or nothing of it is readable: there is nothing to repair")
     identity = max(identities, key=identities.count)
     ours = [header for header in headers if header.identity == identity]
     epochs = [header.epoch for header in ours] + ([tail.epoch] if tail and tail.identity == identity else [])

@@ -1,13 +1,14 @@
-"""Doing what a repair has planned, so that an interruption at any moment leaves it to be done again.
+"""Carrying out a repair. If it is interrupted at any moment, it can be repeated.
 
-    1. files that are no segments of this journal are moved to NAME.damaged, segments with wrong names get their own
-       back, and damaged ones are copied to NAME.damaged
-    2. new segments are written under other names, and synced
-    3. what is given up is written down, checkpoints that are not to be used are moved to NAME.damaged
-    4. new segments take their places, the last first; damaged ones without a successor are moved to NAME.damaged
-    5. where the journal begins is written down, and `tail` is written over
+    1. move files that are not segments of this journal to NAME.damaged, rename segments with wrong names, and copy
+       damaged ones to NAME.damaged
+    2. write new segments under temporary names, and sync them
+    3. record what is given up, and move unusable checkpoints to NAME.damaged
+    4. rename the new segments, the last first; move damaged ones without a successor to NAME.damaged
+    5. record where the journal begins, and overwrite `tail`
 
-Until 4 is done the journal is as damaged as it was, or has an overlap that a start refuses and the next repair cuts.
+Until step 4 is done the journal is as damaged as before, or has an overlap that a start refuses and the next repair
+cuts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NEW = ".repair"
 
 
 def carry_out(disk: Disk, plan: RepairPlan, progress: Progress = lambda size: None) -> list[str]:
-    """Do it. Returns the names under which damaged files were kept. The folder must be ours: see ``take_lock``."""
+    """Carry out a plan. Returns the names of the files set aside. The caller holds the folder's lock."""
     for name in disk.names():
         if name.endswith(_NEW):
             disk.unlink(name)
@@ -64,7 +65,7 @@ def carry_out(disk: Disk, plan: RepairPlan, progress: Progress = lambda size: No
 
 
 def _rename(disk: Disk, renamed: list[tuple[str, str]]) -> None:
-    """Give segments their names back, which others may have: by way of names that a survey knows."""
+    """Rename segments to their own names, which others may have, via temporary names that a survey recognizes."""
     for old, new in renamed:
         if old != new + MOVED:
             disk.rename(old, new + MOVED)
@@ -92,15 +93,15 @@ def _write(disk: Disk, new: NewSegment, progress: Progress) -> None:
 
 
 def _blocks(disk: Disk, new: NewSegment, segment: Segment) -> Iterator[tuple[BlockHeader, list[Part]]]:
-    """The blocks, each chained to the one that is written before it."""
+    """The blocks, each chained to the one written before it."""
     for run in new.runs:
         with closing(disk.open(new.source)) as source:
             for header, view, _ in walk(source, run.offset, run.stop):
                 if header.previous == segment.chain:
                     yield header, [view]
                 else:
-                    anew, raw = chain_to(header, segment.chain)
-                    yield anew, [raw, view[HEADER_SIZE:]]
+                    chained, raw = chain_to(header, segment.chain)
+                    yield chained, [raw, view[HEADER_SIZE:]]
 
 
 def _finish(file: File, segment: Segment, new: NewSegment) -> None:
@@ -113,7 +114,7 @@ def _finish(file: File, segment: Segment, new: NewSegment) -> None:
 
 
 def _copy_aside(disk: Disk, name: str, progress: Progress) -> str:
-    """The original stays until something takes its place."""
+    """Copy a file to a free name. The original stays until it is replaced."""
     kept = _free_name(disk, name)
     source, copy = disk.open(name), disk.create(kept)
     try:

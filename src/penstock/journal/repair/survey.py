@@ -1,20 +1,20 @@
-"""What is in a data folder, and what is wrong with it: the one judgement that a start, `verify` and `repair` share.
+"""Surveying a data folder: the one judgement of its damage that a start, `verify` and `repair` share.
 
-A *shallow* survey is what a start can afford: headers and footers of finished segments, and every block of those
-without a footer. A *deep* one looks at every byte, for `verify` and `repair`. Both go the same way, so they agree; what
-the deep one finds inside of finished segments stops a start only where the start has to read it, which is behind the
-newest checkpoint of use. Every problem says whether a start is refused because of it (``stops``).
+A start makes a *shallow* survey: it reads the headers and footers of finished segments, and every block of a segment
+without a footer. `verify` and `repair` make a *deep* one, which reads every byte. Both use the same code, so they
+agree. Damage inside finished segments stops a start only if the start has to read it, which means after the newest
+usable checkpoint. Each problem says whether it stops a start (``stops``).
 
 Nothing is changed and no lock is needed: a broker may write, roll and trim meanwhile.
 
-Which files are the journal's is told by their headers, not by their names: a file that has another name than it was
-given is recognised, and one of another journal is too. That the oldest segments are there is told by
-``penstock.json`` and ``tail``, which are written before a segment is removed on purpose. How the last one ends:
+Headers, not names, identify the files of the journal, so renamed segments and those of other journals are recognized.
+``penstock.json`` and ``tail`` say where the journal begins; they are written before a segment is removed on purpose.
+The bytes after the last valid block of the last segment decide what happened to its end:
 
 * zeros to the end of the file: the stop was between two commits. Nothing is lost.
-* something, but no sound block with the ``SYNCED`` flag: the remains of a commit that nobody was told of, or one that
-  is going on just now. The next start cuts it off.
-* a sound block that was written when all before it was synced: what is bad was confirmed once.
+* other bytes, but no valid block with the ``SYNCED`` flag: a commit that was never confirmed, or that is in progress.
+  The next start cuts it off.
+* a valid block with that flag: everything before it was synced, so confirmed events are damaged.
 """
 
 from __future__ import annotations
@@ -54,30 +54,30 @@ from penstock.journal.format.segment import (
 Progress = Callable[[int], None]
 Range = tuple[int, int]
 
-#: What a repair calls a segment while it gives it back the name that it had.
+#: Suffix of a segment while a repair renames it.
 MOVED = ".moved"
 _SEGMENT = re.compile(r"[0-9a-f]{16}\.seg(\.moved)?")
 
 
 class FolderDefect(NamedTuple):
-    """Something that is wrong. ``lost`` is the range of positions, end excluded; None if no event is lost by it."""
+    """A problem. ``lost`` is the range of lost positions, end excluded; None if no event is lost."""
 
     file: str
     offset: int
     text: str
     lost: Range | None = None
-    #: A start is refused because of it.
+    #: Whether a start is refused because of it.
     stops: bool = True
 
 
 class Finding(NamedTuple):
-    """Something that a start puts right, and that an operator should know of."""
+    """Something that a start repairs, for the operator."""
 
     segment: str
     offset: int
-    #: Bytes that are cut off.
+    #: Bytes to cut off.
     size: int
-    #: Events from this position on may be gone.
+    #: Events from this position on may be lost.
     position: int
     text: str
 
@@ -86,7 +86,7 @@ class Finding(NamedTuple):
 
 
 class BlockRun(NamedTuple):
-    """Sound blocks in a row: offsets and positions, ends excluded."""
+    """Contiguous valid blocks: their offsets and positions, ends excluded."""
 
     offset: int
     stop: int
@@ -96,9 +96,9 @@ class BlockRun(NamedTuple):
 
 @dataclass
 class SegmentSurvey:
-    """What is in one segment file."""
+    """The state of one segment file."""
 
-    #: What the file is called, which may be wrong.
+    #: The file's name, which may be wrong.
     file: str
     first: int
     header: SegmentHeader | None = None
@@ -107,17 +107,17 @@ class SegmentSurvey:
     runs: list[BlockRun] = field(default_factory=list)
     blocks: int = 0
     messages: int = 0
-    #: What the next segment must have been begun after: the checksum of the last sound block, or of the header.
+    #: The ``chain`` that the next segment must have: the checksum of the last valid block, or of the header.
     chain: int = 0
     last_at: int = 0
-    #: It must be written anew to be of use: something is wrong inside of it.
+    #: Whether it is damaged inside, so that a repair must rewrite it.
     damaged: bool = False
-    #: What its blocks say of it, if it has no footer to say so.
+    #: Built from its blocks, if it has no footer.
     built: Segment | None = None
 
     @property
     def name(self) -> str:
-        """The name it must have."""
+        """The name that it should have."""
         return segment_name(self.first)
 
     @property
@@ -134,25 +134,25 @@ class SegmentSurvey:
 
     @property
     def weak(self) -> bool:
-        """Whether events may have been lost behind its end that somebody has seen."""
+        """Whether events after its end may have been shown and lost."""
         return self.header is not None and self.header.durability is not Durability.COMMIT and not self.clean
 
 
 @dataclass
 class Survey:
-    """What was found. ``problems`` are damage, ``notes`` are what a start puts right without losing anything."""
+    """The state of a folder. ``problems`` are damage, ``notes`` are what a start repairs without a loss."""
 
     folder: Folder | None = None
     tail: StoredTail | None = None
-    #: Everything from this position on must be there; 0 = that is not known.
+    #: Every event from this position on is required; 0: unknown.
     start: int = 0
-    #: The segments of this journal, in order.
+    #: The segments of this journal, oldest first.
     segments: list[SegmentSurvey] = field(default_factory=list)
-    #: Files that are called segments, and are none of this journal's.
+    #: Files that are named like segments, but are none of this journal's.
     strays: list[str] = field(default_factory=list)
-    #: The last one, if nothing was written to it yet.
+    #: The last segment, if nothing was written to it.
     blank: str | None = None
-    #: Position and size of each checkpoint, and what is wrong with it, if anything.
+    #: Position and size of each checkpoint, and its problem, if any.
     checkpoints: list[tuple[int, int, str | None]] = field(default_factory=list)
     problems: list[FolderDefect] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
@@ -164,7 +164,7 @@ class Survey:
 
     @property
     def resumes(self) -> int:
-        """Where a start would go on."""
+        """The position at which a start would resume."""
         low = self.end + (GAP if self.segments and self.segments[-1].weak else 0)
         return max(low, self.folder.resumes if self.folder is not None else 0)
 
@@ -175,7 +175,7 @@ class Survey:
 
     @property
     def missing_start(self) -> Range | None:
-        """The positions below the first segment that must be there. None was given out where numbering had a gap."""
+        """The required positions before the first segment, without a gap in the numbering; None if there are none."""
         first = self.segments[0] if self.segments else None
         if first is None or not self.start:
             return None
@@ -183,7 +183,7 @@ class Survey:
         return (self.start, below) if self.start < below else None
 
     def reaches(self, position: int) -> bool:
-        """Whether the segments have all events from a checkpoint's position on."""
+        """Whether the segments contain all events from a checkpoint's position on."""
         if not self.segments or not (position <= self.end or position == self.resumes):
             return False
         header = self.segments[0].header
@@ -191,7 +191,7 @@ class Survey:
 
 
 def verdict_of(found: Survey) -> Verdict:
-    """What a check of every byte has found, for operators."""
+    """The survey's result for operators."""
     return Verdict(
         problems=found.problems,
         notes=list(map(str, found.notes)),
@@ -204,7 +204,7 @@ def verdict_of(found: Survey) -> Verdict:
 
 
 def survey(disk: ReadableDisk, progress: Progress = lambda size: None, *, deep: bool = True) -> Survey:
-    """Look at everything. ``progress`` is told how many bytes were looked at since the last time.
+    """Survey a folder. ``progress`` is called with the bytes read since its last call.
 
     Raises JournalRefused where `penstock.json` or a segment has a format that this Penstock does not read.
     """
@@ -212,15 +212,15 @@ def survey(disk: ReadableDisk, progress: Progress = lambda size: None, *, deep: 
 
 
 class _Surveyor:
-    """Goes through the folder."""
+    """Surveys one folder."""
 
     def __init__(self, disk: ReadableDisk, progress: Progress, *, deep: bool) -> None:
         self.disk = disk
         self.progress = progress
         self.deep = deep
-        tail, self.kept_tail = read_tail(disk)  # first: all that it speaks of is in the files by now
+        tail, self.kept_tail = read_tail(disk)  # first: everything up to it is in the files by now
         self.found = Survey(tail=tail)
-        #: Problems inside of finished segments, and the positions after them: see ``_judge_blocks``.
+        #: Problems inside finished segments, by their index, and the positions after them: see ``_judge_blocks``.
         self.inside: list[tuple[int, int]] = []
         self.unreadable: list[tuple[str, int, bool]] = []
 
@@ -230,14 +230,14 @@ class _Surveyor:
         headers = self._headers(sorted(name for name in names if _SEGMENT.fullmatch(name)))
         identity = self._identity(headers)
         if self.found.tail is None:
-            self._note(TAIL, "it is missing or torn: the next start makes it anew")
+            self._note(TAIL, "it is missing or torn: the next start replaces it")
         elif self.found.tail.identity != identity:
-            self._note(TAIL, "it belongs to another journal: the next start makes it anew")
+            self._note(TAIL, "it belongs to another journal: the next start replaces it")
             self.found.tail = None
         for segment, is_last in self._ours(headers, identity):
             with _opened(self.disk, segment.file) as file, suppress(FileNotFoundError):  # trimmed meanwhile
                 if file is not None:
-                    _Look(file, segment, self, is_last=is_last).run()
+                    _SegmentSurveyor(file, segment, self, is_last=is_last).run()
                     self.found.segments.append(segment)
         self._pass_over_blank()
         self._start(identity)
@@ -250,13 +250,13 @@ class _Surveyor:
         return self.found
 
     def bad(self, file: str, offset: int, text: str, lost: Range | None = None, *, stops: bool = True) -> None:
-        """Take note of damage."""
+        """Record damage."""
         self.found.problems.append(FolderDefect(file, offset, text, lost, stops))
 
     def _note(self, file: str, text: str, offset: int = 0) -> None:
         self.found.notes.append(Finding(file, offset, 0, self.found.end, text))
 
-    # Whose files these are
+    # Which files belong to the journal
 
     def _folder(self, names: list[str]) -> None:
         if FOLDER not in names:
@@ -273,7 +273,7 @@ class _Surveyor:
             file.close()
 
     def _headers(self, names: list[str]) -> list[tuple[str, SegmentHeader | None]]:
-        """The files that have blocks or a header, each with its name and header."""
+        """The files with blocks or a header: the name and header of each."""
         headers: list[tuple[str, SegmentHeader | None]] = []
         for name in names:
             with _opened(self.disk, name) as file:
@@ -287,7 +287,7 @@ class _Surveyor:
         return headers
 
     def _identity(self, headers: list[tuple[str, SegmentHeader | None]]) -> int:
-        """Whose journal this is: what most files say. `penstock.json` is right, unless it is alone with it."""
+        """The journal's identity: that of most files. ``penstock.json`` wins a tie."""
         folder, tail = self.found.folder, self.found.tail
         known = [folder.identity] if folder is not None else []
         known += [tail.identity] if tail is not None else []
@@ -301,9 +301,9 @@ class _Surveyor:
     def _ours(
         self, headers: list[tuple[str, SegmentHeader | None]], identity: int
     ) -> Iterator[tuple[SegmentSurvey, bool]]:
-        """The segments of this journal in their order, and whether each is the last; tells of the others."""
+        """The segments of this journal in order, and whether each is the last. Records all others as strays."""
         segments: dict[int, SegmentSurvey] = {}
-        # Files that have their right names come first: of two with the same header, such a one is it.
+        # Correctly named files come first: of two with the same header, the one with its own name counts.
         for name, header in sorted(headers, key=lambda each: not _is_named(*each)):
             if header is not None and header.identity != identity:
                 self._stray(name, "it belongs to another journal: move it out of the folder")
@@ -315,7 +315,7 @@ class _Surveyor:
                 continue
             segments[first] = segment
             if name != segment.name:
-                self.bad(name, 0, f"it has another name than it was given: it is {segment.name}")
+                self.bad(name, 0, f"it was renamed: it is {segment.name}")
         ordered = [segments[first] for first in sorted(segments)]
         for segment in ordered:
             yield segment, segment is ordered[-1]
@@ -325,7 +325,7 @@ class _Surveyor:
         self.bad(name, 0, text)
 
     def _pass_over_blank(self) -> None:
-        """A last segment without blocks is of no use, unless it may have had some that were seen and then lost."""
+        """Ignore a last segment without blocks, unless it may have had some that were shown and then lost."""
         found = self.found
         last = found.segments[-1] if found.segments else None
         if last is not None and last.header is not None and not last.footer and not last.runs and not last.weak:
@@ -340,17 +340,17 @@ class _Surveyor:
             else:
                 self._stray(name, "its header is unreadable, and nothing in it is a block of a journal")
 
-    # How they hang together
+    # Continuity
 
     def _start(self, identity: int) -> None:
-        """Whether the oldest segments are there. What was removed on purpose was written down before."""
+        """Check that the oldest segments are there. Their removal is recorded beforehand."""
         found = self.found
         folder = found.folder
         if self.deep and folder is not None:  # a broker may have trimmed since
             with closing(self.disk.open(FOLDER)) as file:
                 folder = Folder.decode(file.read(file.size(), 0))
-        told = [found.tail, self.kept_tail if self.kept_tail and self.kept_tail.identity == identity else None]
-        found.start = max([folder.start if folder else 0, *(tail.start for tail in told if tail)])
+        tails = [found.tail, self.kept_tail if self.kept_tail and self.kept_tail.identity == identity else None]
+        found.start = max([folder.start if folder else 0, *(tail.start for tail in tails if tail)])
         if not found.segments:
             self._nothing_left(folder)
         elif (missing := found.missing_start) is not None:
@@ -358,7 +358,7 @@ class _Surveyor:
             self.bad(found.segments[0].file, 0, text, missing)
         newest = max((segment.header.epoch for segment in found.segments if segment.header), default=0)
         if folder is not None and folder.epoch < newest:
-            self._note(FOLDER, f"it is of epoch {folder.epoch}, but the journal of {newest}: the next start mends it")
+            self._note(FOLDER, f"it has epoch {folder.epoch}, but the journal {newest}: the next start corrects it")
 
     def _nothing_left(self, folder: Folder | None) -> None:
         found = self.found
@@ -378,7 +378,7 @@ class _Surveyor:
                 yield position
 
     def _links(self) -> None:
-        """Each segment says where the one before it ended, and with which checksum."""
+        """Each segment contains the end and the checksum of the one before it."""
         segments = self.found.segments
         for before, after in pairwise(list(segments)):
             header = after.header
@@ -395,7 +395,7 @@ class _Surveyor:
     def _missing(self, before: SegmentSurvey, after: SegmentSurvey, wanted: int) -> None:
         found = self.found
         if before.end < found.start:
-            # What lies between was removed on purpose, so this one was put back by somebody.
+            # The segments between were removed on purpose, so this one was put back by hand.
             while found.segments[0] is not after:
                 self._stray(found.segments.pop(0).file, "it was removed once, and others since: move it out")
         low = max(before.end, found.start)
@@ -404,13 +404,13 @@ class _Surveyor:
             self.bad(before.file, before.size, text, (low, wanted))
 
     def _end(self) -> None:
-        """Compare the end with what the `tail` file knows. It may say ``resumes``: the last start added nothing."""
+        """Compare the end with ``tail``, which has ``resumes`` if the last start appended nothing."""
         found = self.found
         end, tail = found.end, found.tail
-        # A broker that is stopped writes a checkpoint at the end, and one that goes on makes another segment.
+        # A broker that stops writes a checkpoint at the end, and one that continues begins another segment.
         silent = tail is None and found.segments and found.segments[-1].clean
         if silent and end not in CheckpointReader(self.disk, 0).positions():
-            self._note(found.segments[-1].file, "nothing tells whether the journal goes on behind it")
+            self._note(found.segments[-1].file, "it is unknown whether the journal continued after it")
         if tail is None or not found.segments or not end < tail.committed != found.resumes:
             return
         text = f"the journal ends at position {end}, but {tail.committed} was confirmed"
@@ -426,7 +426,7 @@ class _Surveyor:
             try:
                 size, bad = checkpoints.size(position), None
                 checkpoints.read(position)
-            except FileNotFoundError:  # a newer one took its place
+            except FileNotFoundError:  # a newer one has replaced it
                 continue
             except BadCheckpoint as error:
                 bad = str(error)
@@ -437,7 +437,7 @@ class _Surveyor:
             self._judge_checkpoint(f"{position:016x}.ckpt", position)
 
     def _judge_checkpoint(self, name: str, position: int) -> None:
-        """The newest good one is what a start goes by."""
+        """A start uses the newest readable one."""
         found = self.found
         if position > found.end and position != found.resumes:
             if not any(problem.lost and problem.lost[1] >= position for problem in found.problems):
@@ -450,7 +450,7 @@ class _Surveyor:
             ]
 
     def _kept(self, names: list[str]) -> None:
-        """Segments that were kept for the damaged messages in them."""
+        """Report damage in kept segments that was not given up."""
         given_up = self.found.folder.given_up if self.found.folder else ()
         for name in names:
             with _opened(self.disk, name) as file:
@@ -461,11 +461,11 @@ class _Surveyor:
                     continue
                 for _, bad in scan(file, HEADER_SIZE, footer.blocks_end, footer.first, footer.end):
                     if bad is not None and not any(low <= bad.first and bad.end <= high for low, high in given_up):
-                        text = f"messages in it were damaged when it was to be removed ({bad.reason})"
+                        text = f"messages in it are damaged, so it was kept when it was trimmed ({bad.reason})"
                         self.bad(name, bad.offset, text, (bad.first, bad.end), stops=False)
 
     def _judge_blocks(self) -> None:
-        """A start reads what is behind its checkpoint, or everything."""
+        """Damage stops a start only after the checkpoint that it uses."""
         good = [position for position, _, bad in self.found.checkpoints if bad is None and self.found.reaches(position)]
         known = max(good, default=0)
         for index, end in self.inside:
@@ -490,14 +490,14 @@ def _is_named(name: str, header: SegmentHeader | None) -> bool:
 
 
 def _is_blank(file: File) -> bool:
-    """Whether this may be what a crash leaves of a segment that was being made: nothing but a part of the header."""
+    """Whether a crash may have left this of a new segment: at most a part of the header."""
     head = file.read(HEADER_SIZE, 0)
     begun = head.startswith(HEADER_MAGIC) or HEADER_MAGIC.startswith(head.rstrip(b"\0"))
     return begun and only_zeros(file, HEADER_SIZE)
 
 
-class _Look:
-    """At one segment."""
+class _SegmentSurveyor:
+    """Surveys one segment."""
 
     def __init__(self, file: File, segment: SegmentSurvey, surveyor: _Surveyor, *, is_last: bool) -> None:
         self.file = file
@@ -528,7 +528,7 @@ class _Look:
         self._index()
 
     def _blocks(self) -> None:
-        """Go from block to block; after a bad one, from the next sound one on."""
+        """Read block after block; after a bad one, continue with the next valid one."""
         segment = self.segment
         at: int | None = HEADER_SIZE
         position = segment.first
@@ -540,10 +540,10 @@ class _Look:
                 break
             at, position, chain = self._after(error)
         if at is not None and segment.footer is None and self.is_last:
-            self._note(self.file.size(), 0, "the file ends without the reserved space behind its last block")
+            self._note(self.file.size(), 0, "the file ends without allocated space after its last block")
 
     def _walk(self, run: BlockRun, stop: int, chain: int | None) -> BlockError | None:
-        """Add sound blocks to a run until there is a bad one, which is returned."""
+        """Add valid blocks to a run. Returns the error of the first bad one."""
         segment = self.segment
         try:
             for header, view, offset in walk(self.file, run.offset, stop, run.first, chain):
@@ -564,11 +564,11 @@ class _Look:
         return None
 
     def _after(self, error: BlockError) -> tuple[int | None, int, int | None]:
-        """Where to go on after a bad block, and what must follow there; None at the end."""
+        """Offset, position and chain with which to continue after a bad block; no offset at the end."""
         segment, offset = self.segment, error.offset
         position = segment.runs[-1].end if segment.runs else segment.first
         if segment.footer is None and (footer := read_footer(self.file, segment.first)) is not None:
-            segment.footer = footer  # it was finished while we were looking
+            segment.footer = footer  # it was finished meanwhile
             return (None if offset == footer.blocks_end else offset), position, segment.chain
         if segment.footer is None and self.is_last:
             if only_zeros(self.file, offset):
@@ -580,7 +580,7 @@ class _Look:
         sound = next_sound(self.file, offset, position)
         if sound is not None and sound.offset == offset and sound.first == position:
             if sound.header.previous == segment.chain:
-                return offset, position, segment.chain  # the writer was at it when we looked first
+                return offset, position, segment.chain  # the writer was writing it at the first look
             self._bad(offset, error.reason, end=sound.end)
             return offset, position, None
         if sound is None and segment.footer is None:
@@ -590,7 +590,7 @@ class _Look:
         return (sound.offset if sound is not None else None), high, None
 
     def _end_of_blocks(self, offset: int, position: int, error: BlockError) -> tuple[None, int, None]:
-        """A segment in the middle without a footer ends with its blocks; if that is too early, the next one knows."""
+        """A segment in the middle without a footer ends with its blocks; the next one knows if that is too early."""
         self._bad(offset, f"its footer is unreadable ({error.reason})", stops=False)
         return None, position, None
 
@@ -599,7 +599,7 @@ class _Look:
         if footer is not None:
             raw = self.file.read(16 * footer.entries, footer.blocks_end)
             if crc32(raw) != footer.index_crc:
-                self._bad(footer.blocks_end, "its index is damaged; a reader makes it anew each time", stops=False)
+                self._bad(footer.blocks_end, "its index is damaged; readers rebuild it each time", stops=False)
 
     def _note(self, offset: int, size: int, text: str) -> None:
         segment = self.segment
@@ -608,7 +608,7 @@ class _Look:
     def _bad(
         self, offset: int, text: str, lost: Range | None = None, *, end: int | None = None, stops: bool = True
     ) -> None:
-        """Damage. In a finished segment, what ends before the checkpoint does not concern a start."""
+        """Record damage. In a finished segment, only damage after the checkpoint stops a start."""
         self.segment.damaged = True
         surveyor = self.surveyor
         if stops and self.segment.footer is not None and self.segment.header is not None:
