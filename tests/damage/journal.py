@@ -10,9 +10,10 @@ from penstock.core.policy import SECOND
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.files.log import FileLog
 from penstock.journal.format.segment import is_segment
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.process.opening import Opened
 from support.journals import open_folder
+from support.retaining import retain
 from support.simdisk import SimDisk
 from support.workload import Workload
 
@@ -79,7 +80,7 @@ def _live(seed: int, *, clean: bool) -> tuple[SimDisk, int, Files]:
         opened.engine.commit(workload.now)
         if step in (120, 240, 330, 400):
             opened.upkeep.checkpoint(workload.now)
-            opened.upkeep.retain(workload.now)
+            retain(opened.upkeep, workload.now)
         if step == 250:
             older = files_of(disk)
     if clean:

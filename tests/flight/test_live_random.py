@@ -19,6 +19,7 @@ from penstock.flight.live import Live
 from penstock.journal.files.follower import JournalReader
 from penstock.server.flight.lease_requests import leased_rows
 from support.folders import Life
+from support.retaining import retain
 from support.workload import READERS
 
 SECOND = 1_000_000
@@ -58,7 +59,7 @@ def test_it_is_what_the_broker_has(seed: int, tmp_path: Path) -> None:
         if step % 3 == 1:
             life.checkpoint()
         if step % 4 == 2:
-            life.opened.upkeep.retain(life.workload.now)
+            retain(life.opened.upkeep, life.workload.now)
         if step == 7:
             life.kill()
             life.restart()

@@ -18,6 +18,7 @@ from penstock.journal.views import arrow
 from penstock.schema import FOREVER, Kind, Reason
 from support.batches import NOW, Rowset, acknowledged, published
 from support.folders import SMALL, Life, QuickDisk
+from support.retaining import retain
 
 #: What Spark's types become in Arrow, of those that we use.
 SPARK_TYPES = {
@@ -64,7 +65,7 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
 def test_messages_are_what_was_published(seed: int, tmp_path: Path) -> None:
     """Through random clients, rolls, restarts, retention and compaction."""
     life = Life(tmp_path, seed, age=60 * SECOND).run(300)
-    life.opened.upkeep.retain(life.workload.now)
+    retain(life.opened.upkeep, life.workload.now)
     life.run(200)
     life.kill()
     life.restart()
@@ -153,7 +154,7 @@ class TestEvents:
 
     def test_carried_messages_are_not_shown(self, tmp_path: Path) -> None:
         life = Life(tmp_path / "x", 3, age=30 * SECOND).run(300)
-        life.opened.upkeep.retain(life.workload.now)
+        retain(life.opened.upkeep, life.workload.now)
         carried = any(Kind.CARRIED in block.kinds for block in life.opened.engine.log.read(1))
         assert carried
         reader = JournalReader(tmp_path / "x")

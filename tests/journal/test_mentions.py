@@ -13,6 +13,7 @@ from penstock.journal.format.block import MAGIC
 from penstock.journal.format.mentions import mentions
 from penstock.journal.format.segment import HEADER_SIZE
 from support.folders import Life
+from support.retaining import retain
 
 Found = dict[int, list[int]]
 
@@ -46,7 +47,7 @@ def test_the_events_of_every_message_are_found(
     monkeypatch.setattr(mapped_segment, "WORTH_SCANNING", worth)
     monkeypatch.setattr(mapped_segment, "SCANNED_AT_ONCE", at_once)
     life = Life(tmp_path, seed).run(300)
-    life.opened.upkeep.retain(life.workload.now)
+    retain(life.opened.upkeep, life.workload.now)
     life.kill()
     life.restart()
     life.run(200)

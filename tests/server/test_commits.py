@@ -15,10 +15,11 @@ from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import LogFailed
 from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, GroupCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.process.opening import Opened
 from support.inprocess import GatedLog
 from support.journals import open_folder
+from support.retaining import carry, retain
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -48,12 +49,12 @@ def test_a_message_on_its_way_to_a_new_place_can_be_read_all_the_time() -> None:
     plan = upkeep.plan(MORNING)
     assert plan.steps
     for step in plan.steps:
-        for _ in upkeep.carry(plan.table, step, MORNING):
+        for _ in carry(upkeep, plan, step, MORNING):
             assert engine.payloads([kept]) == [b"kept"]  # the copy is not in the log yet
             engine.commit(MORNING)
-        upkeep.trim(step.before)
+        upkeep.compaction.trim(step.before)
         assert engine.log.start >= step.before
-    upkeep.forget_places(plan)
+    upkeep.compaction.forget_places(plan.table)
     assert engine.moved[kept] > kept
     assert engine.payloads([kept]) == [b"kept"]
 
@@ -133,7 +134,7 @@ def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() ->
     broker.reject(connection, queue, [kept], MORNING)
     broker.redrive(connection, queue, MORNING, to=other)
     engine.commit(MORNING)
-    assert opened.upkeep.retain(MORNING)
+    assert retain(opened.upkeep, MORNING)
     engine.log.close()
     for name in disk.names():
         if name.endswith(".ckpt"):
@@ -181,7 +182,7 @@ def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_f
     second = broker.publish(connection, queue, [b"new"], later, Properties(request_id=b"r"))
     engine.commit(later)
     assert not second.duplicate
-    assert opened.upkeep.retain(later)
+    assert retain(opened.upkeep, later)
     assert engine.log.start > second.first - 20
     engine.log.close()
     for name in disk.names():

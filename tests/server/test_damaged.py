@@ -19,8 +19,8 @@ from penstock.journal.format.segment import is_kept
 from penstock.server.engine import damaged_messages
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.logs import Logger
+from penstock.server.maintenance.retention import Retention
 from penstock.server.maintenance.scrub import Scrub
-from penstock.server.maintenance.upkeep import Retention
 from penstock.server.network import cold_reads
 from penstock.server.network.runtime import Runtime
 from penstock.server.options.broker_options import BrokerOptions
@@ -43,6 +43,7 @@ from support.raw import (
     read_answer,
     sspq,
 )
+from support.retaining import retain
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -334,7 +335,7 @@ def test_upkeep_goes_on_and_keeps_the_damaged_segment() -> None:
         upkeep = scene.opened.upkeep
         before = upkeep.log.start
         for _ in range(3):  # each writes a checkpoint, and nothing is trimmed that the older one needs
-            upkeep.retain(MORNING)
+            retain(upkeep, MORNING)
         assert upkeep.log.start > before
         assert upkeep.log.start > old.positions[TOGETHER[-1]]
         (kept,) = filter(is_kept, scene.disk.seen)
@@ -357,7 +358,7 @@ def test_upkeep_goes_on_and_keeps_the_damaged_segment() -> None:
             scene.runtime.broker.create_namespace(f"n{_}" * 50, MORNING)
             scene.opened.engine.commit(MORNING)
         for _ in range(3):
-            scene.opened.upkeep.retain(MORNING)
+            retain(scene.opened.upkeep, MORNING)
         assert not list(filter(is_kept, scene.disk.seen))
 
     play(old, later)

@@ -16,9 +16,10 @@ from penstock.core.queue import Connection, Queue
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import LogFull
 from penstock.journal.files.disk import Disk, RealDisk
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.process.opening import Opened
 from support.journals import open_folder
+from support.retaining import retain
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -70,7 +71,7 @@ def test_the_mark_is_passed_and_passed_back_with_some_slack() -> None:
 
     def has_changed(free: int) -> bool:
         disk.space = used + free
-        return upkeep.watch_disk()
+        return upkeep.admission.look()
 
     assert not has_changed(8 * MIB)
     assert has_changed(8 * MIB - 1)
@@ -100,7 +101,7 @@ def test_on_a_small_disk_publishing_stops_in_time_and_consuming_makes_room(small
     engine, broker, upkeep = opened.engine, opened.engine.broker, opened.upkeep
     published = 0
     for _ in range(1000):
-        upkeep.watch_disk()
+        upkeep.admission.look()
         done = broker.publish(connection, queue, [bytes(16_000)] * 8, MORNING)
         published += done.accepted
         if done.refusal is not None:
@@ -110,8 +111,8 @@ def test_on_a_small_disk_publishing_stops_in_time_and_consuming_makes_room(small
     assert published > 500
     assert consume_all(opened, connection, queue) == published
     upkeep.checkpoint(MORNING)
-    assert upkeep.retain(MORNING) > 5
-    assert upkeep.watch_disk()
+    assert retain(upkeep, MORNING) > 5
+    assert upkeep.admission.look()
     assert broker.publish(connection, queue, [b"again"], MORNING).accepted == 1
     engine.commit(MORNING)
     engine.log.close()
@@ -125,7 +126,7 @@ def test_everything_that_was_let_in_can_leave_one_commit_each_though_nothing_is_
     disk = SimDisk()
     disk.space = 2 * MIB
     opened, connection, queue = start(disk, min_free, Retention())
-    opened.upkeep.watch_disk()
+    opened.upkeep.admission.look()
     published = publish_until_refused(opened, connection, queue, bytes(size))
     assert published * (size + 300) > MIB // 2
     assert disk.left >= min_free - OPTIONS.reserve
@@ -141,7 +142,7 @@ def test_refusing_begins_in_time_while_nothing_gets_to_the_disk() -> None:
     opened, connection, queue = start(disk, 4 * MIB)
     engine = opened.engine
     engine.commit(MORNING)
-    opened.upkeep.watch_disk()
+    opened.upkeep.admission.look()
     on_its_way = []
     while not engine.broker.publish(connection, queue, [bytes(50_000)] * 8, MORNING).refusal:
         if engine.broker.log.size > MIB:
@@ -157,7 +158,7 @@ def test_a_single_publish_larger_than_the_room_is_refused() -> None:
     disk.space = 8 * MIB
     opened, connection, queue = start(disk, 4 * MIB)
     opened.engine.commit(MORNING)
-    opened.upkeep.watch_disk()
+    opened.upkeep.admission.look()
     assert opened.engine.broker.publish(connection, queue, [bytes(5 * MIB)], MORNING).refusal is PublishRefusal.DISK
     assert opened.engine.broker.publish(connection, queue, [bytes(MIB)], MORNING).accepted == 1
 
@@ -194,7 +195,7 @@ def test_compaction_needs_room_for_one_segment_not_for_all_it_copies() -> None:
         return disk.left
 
     disk.free = free  # type: ignore[method-assign]
-    assert opened.upkeep.retain(MORNING) >= 19
+    assert retain(opened.upkeep, MORNING) >= 19
     assert fullest > 128 * 1024
     assert disk.left > 8 * MIB
     assert consume_all(opened, connection, queue) == waiting
@@ -207,7 +208,7 @@ def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_ba
     disk.space -= disk.left
     disk.space += 300_000
     position = opened.engine.log.end
-    assert opened.upkeep.retain(MORNING) == 0  # in every segment are some to be copied
+    assert retain(opened.upkeep, MORNING) == 0  # in every segment are some to be copied
     assert opened.engine.log.end == position
     segments = opened.upkeep.log.extents()
     while queue.ready and opened.engine.broker.lowest_position() < segments[3].first:
@@ -215,7 +216,7 @@ def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_ba
     opened.engine.commit(MORNING)
     plan = opened.upkeep.plan(MORNING)
     assert [step.size == 0 for step in plan.steps[:4]] == [True, True, True, False]
-    assert opened.upkeep.retain(MORNING) == len(plan.steps)  # what goes first makes room for the rest
+    assert retain(opened.upkeep, MORNING) == len(plan.steps)  # what goes first makes room for the rest
     assert disk.left > 2 * MIB
     opened.engine.log.close()
 
@@ -233,7 +234,7 @@ def test_compaction_frees_twice_what_it_copies_also_where_copies_are_larger_than
         engine.commit(MORNING)
     opened.upkeep.checkpoint(MORNING)
     before = {segment.name: segment.size for segment in log.extents()}
-    opened.upkeep.retain(MORNING)
+    retain(opened.upkeep, MORNING)
     after = {segment.name: segment.size for segment in log.extents()}
     freed = sum(size for name, size in before.items() if name not in after)
     copied = sum(after.values()) - sum(before.values()) + freed
@@ -253,7 +254,7 @@ def test_space_is_given_back_without_room_for_a_checkpoint() -> None:
     plan = opened.upkeep.plan(MORNING)
     assert plan.unwritten is not None
     assert len(plan.steps) >= 3
-    opened.upkeep.trim(plan.steps[-1].before)
+    opened.upkeep.compaction.trim(plan.steps[-1].before)
     assert disk.left > 2 * MIB
 
 
@@ -262,7 +263,7 @@ def test_a_disk_that_somebody_fills_stops_the_broker_and_loses_nothing(small_dis
     ballast = small_disk / "somebody-elses-file"
     opened, connection, queue = start(RealDisk(small_disk), 0)
     engine, broker = opened.engine, opened.engine.broker
-    opened.upkeep.watch_disk()
+    opened.upkeep.admission.look()
     opened.upkeep.fill_reserve()
     published = 0
     for _ in range(20):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.format.segment import Segment
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.process.opening import Opened
 from support.journals import open_folder
+from support.retaining import retain
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -36,7 +37,7 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_told_of() ->
         opened.engine.broker.delete_message(peer, queue, publish(opened), MORNING)
         opened.engine.commit(MORNING)
     opened.upkeep.checkpoint(MORNING)
-    assert opened.upkeep.retain(MORNING) > 0
+    assert retain(opened.upkeep, MORNING) > 0
     newest = opened.upkeep.log.extents()[-1]
     assert isinstance(newest, Segment)
     disk.crash("all")
@@ -49,7 +50,7 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_told_of() ->
     again.engine.broker.check()
     found = again.engine.broker.queues[queue.id]
     assert (found.counters.balance, len(found.damaged), found.ready) == (3, 3, 0)
-    again.upkeep.retain(MORNING)
+    retain(again.upkeep, MORNING)
     again.engine.log.close()
     later = open_folder(disk, MORNING, SMALL)
     assert later.report == ["3 live messages can not be read, and are set aside"]

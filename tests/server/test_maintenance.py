@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,8 @@ from penstock.journal.memory import OwnedMemory
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.logs import Logger
 from penstock.server.maintenance import schedule
-from penstock.server.maintenance.upkeep import RemovalPlan, Retention
+from penstock.server.maintenance.retention import Retention
+from penstock.server.maintenance.upkeep import RemovalPlan
 from penstock.server.network.runtime import Runtime
 from penstock.server.options.broker_options import BrokerOptions
 from penstock.server.process.opening import Opened, open_engine
@@ -77,7 +78,7 @@ def test_a_fault_in_one_chore_does_not_end_the_watch_on_the_disk(monkeypatch: py
 
     async def live() -> None:
         scene = Scene()
-        monkeypatch.setattr(scene.opened.upkeep, "plan", lambda now: 1 // 0)
+        monkeypatch.setattr(scene.opened.upkeep, "plan", lambda now, pins: 1 // 0)
         scene.runtime.touched()  # the first commit begins a segment, so there is something to tidy
         scene.maintenance.start()
         while "upkeep failed" not in scene.words.getvalue():
@@ -98,7 +99,7 @@ def test_a_stop_while_segments_are_deleted_is_nobodys_error(monkeypatch: pytest.
 
     async def live() -> None:
         scene = Scene()
-        monkeypatch.setattr(scene.opened.upkeep, "trim", lambda before: go_on.wait(10))
+        monkeypatch.setattr(scene.opened.upkeep.compaction, "trim", lambda before: go_on.wait(10))
         trimming = asyncio.create_task(scene.maintenance._trim(1))
         await asyncio.sleep(0.02)
         trimming.cancel()
@@ -139,7 +140,7 @@ def test_a_database_that_is_away_while_extents_are_given_back_does_not_end_the_b
         def trim(before: int) -> None:
             raise LogAway("not now")
 
-        monkeypatch.setattr(scene.opened.upkeep, "trim", trim)
+        monkeypatch.setattr(scene.opened.upkeep.compaction, "trim", trim)
         with pytest.raises(LogAway):
             await scene.maintenance._trim(1)
         assert failures == []
@@ -159,8 +160,8 @@ def test_a_pin_that_can_not_be_kept_is_dropped_and_told(monkeypatch: pytest.Monk
         )
         readers.report(told, 1)
         upkeep = scene.opened.upkeep
-        assert upkeep.pins() == readers.pins() == [Pin("lake", 1, 1)]
-        monkeypatch.setattr(upkeep, "floor", lambda now: 2)
+        assert readers.pins() == [Pin("lake", 1, 1)]
+        monkeypatch.setattr(Retention, "floor", lambda *_: 2)
         monkeypatch.setattr(upkeep.log, "set_floor", lambda position: None)
         scene.runtime.touched()  # the first commit begins a segment, so there is something to tidy
         scene.maintenance.start()
@@ -185,7 +186,7 @@ def test_upkeep_that_fails_is_seen_and_tried_again_less_and_less_often_until_it_
         scene = Scene()
         plan, waits = scene.opened.upkeep.plan, []
 
-        def fail(now: int) -> RemovalPlan:
+        def fail(now: int, pins: Iterable[Pin]) -> RemovalPlan:
             waits.append(looks)
             raise LogFailed("not now")
 
@@ -222,10 +223,10 @@ def test_the_disk_is_watched_while_upkeep_works(monkeypatch: pytest.MonkeyPatch)
         scene = Scene()
         plan = scene.opened.upkeep.plan
 
-        def slow(now: int) -> RemovalPlan:
+        def slow(now: int, pins: Iterable[Pin]) -> RemovalPlan:
             begun.set()
             go_on.wait(20)
-            return plan(now)
+            return plan(now, pins)
 
         monkeypatch.setattr(scene.opened.upkeep, "plan", slow)
         await scene.committed()

@@ -13,7 +13,7 @@ from penstock.server.engine.commits import InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.logs import Logger
 from penstock.server.maintenance import schedule
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.network.runtime import Runtime
 from penstock.server.options.broker_options import BrokerOptions
 from penstock.server.process.opening import open_engine

@@ -18,12 +18,13 @@ from penstock.flight import flight_requests as requests
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.values import FileValues
 from penstock.server.logs import Logger
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.registry import readers
 from penstock.server.registry.names import NotYours
 from penstock.server.registry.readers import Pin, ReaderTable, TooManyReaders
 from support.folders import Life
 from support.privatesocket import lease
+from support.retaining import retain
 
 NOW = 1_750_000_000 * SECOND
 
@@ -195,9 +196,8 @@ class TestPins:
     def plan(self, life: Life, pin: Pin | None, **limits: int) -> tuple[int, list[str]]:
         upkeep = life.opened.upkeep
         upkeep.retention = Retention(age=0, bytes=1, **limits)
-        upkeep.pins = lambda: [pin] if pin else []
-        plan = upkeep.plan(life.workload.now)
-        return upkeep.log.floor, [reason for _, reason in plan.dropped]
+        plan = upkeep.plan(life.workload.now, [pin] if pin else [])
+        return upkeep.log.floor, [reason for _, reason in plan.lapsed]
 
     def test_the_floor_waits_for_a_reader(self, life: Life) -> None:
         third = life.opened.upkeep.log.extents()[2]
@@ -209,7 +209,7 @@ class TestPins:
     def test_not_for_one_that_was_not_heard_of(self, life: Life) -> None:
         last, now = life.opened.upkeep.log.extents()[-1], life.workload.now
         pin = Pin("lake", 1, now - 10 * SECOND)
-        assert self.plan(life, pin, pin_age=9 * SECOND) == (last.first, ["it was not heard of for too long"])
+        assert self.plan(life, pin, pin_age=9 * SECOND) == (last.first, ["it has not reported for too long"])
 
     def test_not_for_one_that_keeps_too_much(self, life: Life) -> None:
         segments, now = life.opened.upkeep.log.extents(), life.workload.now
@@ -227,8 +227,7 @@ class TestPins:
         upkeep = life.opened.upkeep
         segments, now = upkeep.log.extents(), life.workload.now
         upkeep.retention = Retention(age=0, bytes=1)
-        upkeep.pins = lambda: [Pin("lake", segments[2].first, now)]
         for _ in range(3):
-            upkeep.retain(now)
+            retain(upkeep, now, pins=[Pin("lake", segments[2].first, now)])
         assert upkeep.log.floor == segments[2].first
         assert upkeep.log.extents()[0].first <= segments[2].first

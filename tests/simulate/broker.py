@@ -24,6 +24,7 @@ from penstock.journal.postgresql.database import ConnectionLost
 from penstock.server.engine.followed_state import FollowedState
 from penstock.server.process.opening import Opened, open_engine
 from simulate.scheduler import Killed
+from support.retaining import retain
 
 if TYPE_CHECKING:
     from simulate.cluster import ClusterWorld
@@ -326,7 +327,7 @@ class Serving:
             if self.random.random() < 0.6:
                 upkeep.checkpoint(now)
             else:
-                upkeep.retain(now)
+                retain(upkeep, now)
 
     def _drain(self) -> None:
         """Until nothing is staged or being written."""

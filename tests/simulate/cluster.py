@@ -33,7 +33,7 @@ from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import ConnectionLost
 from penstock.journal.postgresql.journal import DatabaseJournal
 from penstock.journal.postgresql.seen import OPERATOR, Seen
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from simulate.broker import MORNING, SimBroker
 from simulate.scheduler import Scheduler, TaskLock
 from simulate.witness import Backup, Broken, Witness

@@ -31,9 +31,10 @@ from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.folder import load_folder
 from penstock.journal.files.log import FileLog
 from penstock.server.engine.engine import recover, table_of
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.process.opening import Opened
 from support.journals import open_folder
+from support.retaining import retain
 from support.simdisk import SimDisk
 from support.views import difference, forget_requests, lasting
 from support.workload import Workload
@@ -228,7 +229,7 @@ class World:
 
     def _look(self) -> None:
         assert self.opened is not None
-        self.opened.upkeep.watch_disk()
+        self.opened.upkeep.admission.look()
         self.opened.upkeep.fill_reserve()
 
     def _make_room(self) -> None:
@@ -340,7 +341,7 @@ class World:
     def _retain(self) -> None:
         """Retention and compaction; carrying messages commits, so what is known moves on."""
         assert self.opened is not None
-        self.opened.upkeep.retain(self.workload.now, lambda now: self._commit())
+        retain(self.opened.upkeep, self.workload.now, lambda now: self._commit())
 
     def _die(self) -> None:
         """The machine loses power; perhaps the disk is damaged too."""

@@ -9,7 +9,7 @@ from penstock.core.broker import Broker
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk, RealFile
 from penstock.schema import Kind
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.process.opening import Opened
 from support.journals import open_folder
 from support.workload import Workload

@@ -9,7 +9,7 @@ from penstock.journal.files.disk import Disk
 from penstock.journal.files.journal import OwnedFiles
 from penstock.journal.files.log import FileLog
 from penstock.journal.memory import MemoryDisk
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.process.opening import Opened, open_engine
 
 

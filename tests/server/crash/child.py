@@ -27,9 +27,12 @@ from penstock.journal import committer
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, GroupCommit
-from penstock.server.maintenance.upkeep import RemovalPlan, Retention, Step
+from penstock.server.maintenance.compaction import Step
+from penstock.server.maintenance.retention import Retention
+from penstock.server.maintenance.upkeep import RemovalPlan
 from server.crash.notes import Notes, number_of, payload
 from support.journals import open_folder
+from support.retaining import carry
 
 #: Published messages have numbers of the round they come from.
 ROUND = 2**32
@@ -253,15 +256,15 @@ class Child:
         plan = planned.result()
         for step in plan.steps:
             yield from self.give_back(plan, step)
-        self.upkeep.forget_places(plan)
+        self.upkeep.compaction.forget_places(plan.table)
 
     def give_back(self, plan: RemovalPlan, step: Step) -> Iterator[None]:
-        for _ in self.upkeep.carry(plan.table, step, microseconds()):
+        for _ in carry(self.upkeep, plan, step, microseconds()):
             carried = self.broker.log.next_position
             while self.broker.committed < carried:
                 yield
         trimmed: Future[None] = Future()
-        self.commits.call(lambda: self.upkeep.trim(step.before))
+        self.commits.call(lambda: self.upkeep.compaction.trim(step.before))
         self.commits.call(lambda: trimmed.set_result(None))
         yield from self.wait_for(trimmed)
 

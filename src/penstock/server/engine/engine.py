@@ -132,6 +132,10 @@ class Engine:
         """Messages were carried forward: read them at these places, once the copies are durable."""
         self._moving.append((max(places.values(), default=0) + 1, places))
 
+    def forget_moves(self, live: dict[int, int], before: int) -> None:
+        """Forget where messages lie that were carried forward before a position, except these."""
+        self.moved = {position: place for position, place in self.moved.items() if place >= before or position in live}
+
     def released(self) -> list[Effect]:
         """The effects that may be told now, in order."""
         self.collect()

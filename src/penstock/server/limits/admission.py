@@ -34,9 +34,12 @@ class Admission:
         self.min_free = min_free
         #: Messages in the queues, and the next position, when that was last counted.
         self._held = self._held_at = 0
-        #: Whether a commit waits for room, whatever the disk says about that.
-        self.stuck: Callable[[], bool] = lambda: False
+        self._stuck: Callable[[], bool] = lambda: False
         engine.on_staged = self.count
+
+    def refuse_while(self, stuck: Callable[[], bool]) -> None:
+        """Refuse publishing also while a commit waits for room, however much room the disk reports."""
+        self._stuck = stuck
 
     @property
     def needed(self) -> int:
@@ -50,7 +53,7 @@ class Admission:
         free = self._space.look() - self._engine.unwritten
         self._held, self._held_at = self._count_messages(free), broker.log.next_position
         needed, was_full = self.needed, broker.disk_full
-        broker.disk_full = self.stuck() or free < needed + (needed // HYSTERESIS if was_full else 0)
+        broker.disk_full = self._stuck() or free < needed + (needed // HYSTERESIS if was_full else 0)
         broker.disk_room = max(free - needed, 0)
         return broker.disk_full != was_full
 

@@ -1,1 +1,1 @@
-"""Upkeep of a running broker: checkpoints, retention, compaction, and the search for damage."""
+"""Upkeep of a running broker: checkpoints, retention, compaction, the search for damage, and the lease."""

@@ -1,62 +1,60 @@
-"""The maintenance of a running broker, beside its work: checkpoints, retention, compaction, an eye on the disk.
+"""When a running broker does its upkeep: checkpoints, retention, compaction, and checks of the disk.
 
-Reading the log and writing checkpoints happens in a thread of its own; what changes the broker's state is done in the
-loop, a little at a time; what changes the log is done by the thread that writes it.
+Reading the log and writing checkpoints happens in a thread of its own. Changes of the broker's state happen in the
+loop, a little at a time; changes of the log in the thread that writes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from penstock.journal.errors import LogAway, LogError, LogFull
+from penstock.server.maintenance.compaction import Step
 from penstock.server.maintenance.idle_memory import IdleMemory
-from penstock.server.maintenance.upkeep import RemovalPlan, Step, Upkeep
+from penstock.server.maintenance.upkeep import RemovalPlan, Upkeep
 from penstock.server.network.runtime import Runtime
 from penstock.server.system.allocator import trim_heap
 
 T = TypeVar("T")
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 INTERVAL = 1.0
-#: Looks between two tries to give space back while it is short: each reads what was logged since the last.
+#: Checks between two attempts to free space while it is short: each attempt reads what was logged since the last.
 PRESSED = 10
-#: Looks until what has failed is tried again: they double with every failure, so often at most.
+#: The number of checks before a retry doubles with every failure, this often at most.
 DOUBLINGS = 6
 
 
 class Maintenance:
-    """Does what ``Upkeep`` knows how to do, when it is due. The disk is watched all the while, by a task of its own."""
+    """Runs ``Upkeep`` when it is due. A task of its own checks the disk meanwhile."""
 
     def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
         self._runtime = runtime
         self._upkeep = upkeep
         self._memory = IdleMemory(runtime, upkeep.log)
         self._tasks: list[asyncio.Task[None]] = []
-        #: What goes on in another thread.
+        #: What runs in the thread.
         self._reading: asyncio.Future[Any] | None = None
-        upkeep.pins = runtime.readers.pins
-        upkeep.admission.stuck = lambda: (
-            runtime.commits.full is not None and not isinstance(runtime.commits.full, LogAway)
+        upkeep.admission.refuse_while(
+            lambda: runtime.commits.full is not None and not isinstance(runtime.commits.full, LogAway)
         )
-        #: The extent that was the last one when the state was last written down, and where the log ended.
-        self._seen = _newest(upkeep)
-        self._seen_end = 0
+        #: The newest extent, and the end of the log, at the last checkpoint.
+        self._newest_seen = self._newest_extent()
+        self._end_seen = 0
         self._was_full = False
-        #: Looks since the last time, those until the next at least, and failures in a row.
+        #: Checks since the last attempt, the least number before the next one, and failures in a row.
         self._waited = 0
         self._patience = 1
         self._failures = 0
 
     def start(self) -> None:
-        """Begin."""
-        self._tasks = [self._runtime.loop.create_task(each) for each in self._chores()]
-
-    def _chores(self) -> Iterable[Coroutine[Any, Any, None]]:
-        return self._watch(), self._run(), self._memory.run()
+        """Start the tasks."""
+        jobs = (self._check_disk_always(), self._run(), self._memory.run())
+        self._tasks = [self._runtime.loop.create_task(job) for job in jobs]
 
     @property
     def busy(self) -> bool:
@@ -64,30 +62,30 @@ class Maintenance:
         return self._reading is not None and not self._reading.done()
 
     async def stop(self) -> None:
-        """Begin nothing more. The thread may still be at work: see ``finish``."""
+        """Stop the tasks. The thread may still be at work: see ``finish``."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def finish(self) -> None:
-        """Wait until the thread is done with what it does: the log must not be closed meanwhile."""
+        """Wait for the thread: the log must not be closed meanwhile."""
         if self._reading is not None:
             await asyncio.wait([self._reading])
-            self._reading.exception()  # nobody asks for it any more
+            self._reading.exception()  # retrieved, so that asyncio does not log it
 
     # The disk
 
-    async def _watch(self) -> None:
+    async def _check_disk_always(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL)
-            with contextlib.suppress(LogError, OSError):  # a disk that can't be asked is found out by who writes to it
-                self.watch_disk()
+            with contextlib.suppress(LogError, OSError):  # the next write reports a disk that fails
+                self.check_disk()
 
-    def watch_disk(self) -> None:
-        """Refuse publishing while the disk is nearly full, and tell the operator when that changes."""
-        self._upkeep.watch_disk()
-        full = self._runtime.broker.disk_full  # it may have changed between two looks
+    def check_disk(self) -> None:
+        """Refuse publishing while the disk is nearly full, and log changes."""
+        self._upkeep.admission.look()
+        full = self._runtime.broker.disk_full  # it may have changed between two checks
         if full != self._was_full:
             self._was_full = full
             event = "the disk is nearly full: publishing is refused" if full else "there is space on the disk again"
@@ -103,30 +101,30 @@ class Maintenance:
             await asyncio.sleep(INTERVAL)
             self._waited += 1
             if self._is_due():
-                await self._try_to_tidy()
+                await self._try_upkeep()
 
     def _is_due(self) -> bool:
-        """When an extent was finished; while space is short, whenever there may be something to give back."""
+        """Upkeep is due when an extent is finished and, while space is short, whenever it may free some."""
         if self._waited < self._patience:
             return False
-        if _newest(self._upkeep) != self._seen:
+        if self._newest_extent() != self._newest_seen:
             return True
         if self._waited < PRESSED:
             return False
         broker = self._runtime.broker
         if broker.memory_full and self._upkeep.journal.memory_bytes > 0:
-            return True  # also where nothing has changed: what the checkpoint before the last one needs can go then
-        return broker.disk_full and (self._upkeep.log.end != self._seen_end or self._failures > 0)
+            return True  # even if nothing has changed: what the checkpoint before the last one needs can go then
+        return broker.disk_full and (self._upkeep.log.end != self._end_seen or self._failures > 0)
 
-    async def _try_to_tidy(self) -> None:
-        newest, end = _newest(self._upkeep), self._upkeep.log.end
+    async def _try_upkeep(self) -> None:
+        newest, end = self._newest_extent(), self._upkeep.log.end
         self._waited = 0
         try:
-            await self._tidy()
-            self._seen, self._seen_end = newest, end
+            await self._do_upkeep()
+            self._newest_seen, self._end_seen = newest, end
             self._failures, self._patience = 0, 1
             self._runtime.upkeep_trouble = ""
-        except Exception as error:  # whatever it is: it is tried again, and the operator sees it meanwhile
+        except Exception as error:  # of any kind: upkeep is tried again, and metrics and health show the trouble
             self._failures += 1
             self._patience = 2 ** min(self._failures, DOUBLINGS)
             reason = str(error) if isinstance(error, OSError | LogError) else repr(error)
@@ -134,18 +132,18 @@ class Maintenance:
             self._runtime.log.error("upkeep failed; the log has everything", reason=reason)
         await self._runtime.loop.run_in_executor(None, trim_heap)
 
-    async def _tidy(self) -> None:
-        """Checkpoint, then give space back."""
+    async def _do_upkeep(self) -> None:
+        """Write a checkpoint, then give space back."""
         runtime, upkeep = self._runtime, self._upkeep
         now = runtime.now()
-        plan = await self._in_thread(partial(upkeep.plan, now))
-        self._tell(plan)
+        plan = await self._in_thread(partial(upkeep.plan, now, runtime.readers.pins()))
+        self._report(plan)
         before = upkeep.log.start
         for step in plan.steps:
             if not await self._give_back(plan, step, now):
                 break
         if upkeep.log.start > before:
-            upkeep.forget_places(plan)
+            upkeep.compaction.forget_places(plan.table)
             runtime.log.info("history trimmed", before=before, now=upkeep.log.start)
         if plan.unwritten is not None:
             raise plan.unwritten
@@ -158,11 +156,11 @@ class Maintenance:
             if reading.done():
                 self._reading = None  # it would keep the plan's table
 
-    def _tell(self, plan: RemovalPlan) -> None:
+    def _report(self, plan: RemovalPlan) -> None:
         runtime = self._runtime
         if plan.unwritten is None:
             runtime.log.debug("checkpoint written", position=plan.table.meta.position, messages=len(plan.table))
-        for pin, reason in plan.dropped:
+        for pin, reason in plan.lapsed:
             runtime.readers.unpin(pin.reader)
             facts = {"reader": pin.reader, "position": pin.position, "reason": reason}
             runtime.log.warning("history is not kept for a reader any more", **facts)
@@ -170,15 +168,15 @@ class Maintenance:
             self._wait_for_room(plan.missing)
 
     async def _give_back(self, plan: RemovalPlan, step: Step, now: int) -> bool:
-        """Carry what is alive in one extent forward, then remove it. False: the disk is too full for that."""
-        upkeep = self._upkeep
-        enough = upkeep.has_room(step.size)
-        pieces, left = upkeep.pieces(plan.table, step), step.size
+        """Carry the live messages of one extent forward, then remove it. False: the disk is too full for that."""
+        compaction, has_room = self._upkeep.compaction, self._upkeep.space.has_room
+        enough = has_room(step.size)
+        pieces, left = compaction.pieces(plan.table, step), step.size
         while enough and (piece := next(pieces, None)) is not None:
-            upkeep.carry_piece(await self._in_thread(partial(upkeep.read_piece, piece)), now)
+            compaction.carry_piece(await self._in_thread(partial(compaction.read_piece, piece)), now)
             await self._runtime.durable()
             left -= piece.copies
-            enough = upkeep.has_room(left)  # others use the disk, too
+            enough = has_room(left)  # other programs use the disk, too
         if not enough:
             self._wait_for_room(step.size)
             return False
@@ -193,8 +191,8 @@ class Maintenance:
     async def _trim(self, before: int) -> None:
         done: asyncio.Future[None] = self._runtime.loop.create_future()
 
-        def tell(error: Exception | None) -> None:
-            if done.done():  # the broker ends, and nobody waits any more
+        def report(error: Exception | None) -> None:
+            if done.done():  # cancelled: the broker ends
                 return
             if error is None:
                 done.set_result(None)
@@ -204,22 +202,21 @@ class Maintenance:
         def job() -> None:
             failure = None
             try:
-                self._upkeep.trim(before)
+                self._upkeep.compaction.trim(before)
             except Exception as error:
                 failure = error
-            self._runtime.loop.call_soon_threadsafe(tell, failure)
+            self._runtime.loop.call_soon_threadsafe(report, failure)
 
         self._runtime.commits.call(job)
         try:
             await done
-        except LogFull:  # a database that is away, or a full disk: it is tried again
+        except LogFull:  # a database that is away, or a full disk: tried again
             raise
-        except LogError as error:  # the log takes nothing any more: don't wait for who finds out by losing a message
+        except LogError as error:  # the log accepts nothing any more: end now, rather than at the next lost message
             self._runtime.fail(error)
             raise
 
-
-def _newest(upkeep: Upkeep) -> int:
-    """The first position of the extent that grows; 0 if there is none yet."""
-    extents = upkeep.log.extents()
-    return extents[-1].first if extents else 0
+    def _newest_extent(self) -> int:
+        """The first position of the extent that grows; 0 if there is none yet."""
+        extents = self._upkeep.log.extents()
+        return extents[-1].first if extents else 0

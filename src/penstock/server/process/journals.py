@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core.policy import SECOND
 from penstock.journal import Journal, open_journal
 from penstock.journal.contract import Durability, OwnerOptions
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.options.broker_options import BrokerOptions
 
 #: History that an ephemeral broker keeps for readers, and the part of ``limits.state_bytes`` that it is at most; how

@@ -12,7 +12,8 @@ from penstock.journal.errors import TOO_OLD, LogFailed
 from penstock.server.engine.cache import DEFAULT_BYTES
 from penstock.server.engine.engine import Engine, recover, table_of
 from penstock.server.limits.admission import MIN_FREE
-from penstock.server.maintenance.upkeep import Retention, Upkeep
+from penstock.server.maintenance.retention import Retention
+from penstock.server.maintenance.upkeep import Upkeep
 
 
 class Opened(NamedTuple):

@@ -162,7 +162,7 @@ class Serving:
 
     async def _start(self) -> None:
         configure_queues(self._options, self._runtime)
-        self._maintenance.watch_disk()  # before the first peer is let in
+        self._maintenance.check_disk()  # before the first peer is let in
         self._maintenance.start()
         if self._lease_keeper is not None:
             self._lease_keeper.start()

@@ -16,7 +16,7 @@ from penstock.journal.contract import Standby
 from penstock.journal.errors import Fenced, JournalOwned, LogAway, LogDenied, LogError, LogFull
 from penstock.server.engine.followed_state import FollowedState
 from penstock.server.logs import Logger
-from penstock.server.maintenance.upkeep import Retention
+from penstock.server.maintenance.retention import Retention
 from penstock.server.process.opening import Opened, open_engine
 from penstock.server.process.stopping import Stopping
 
