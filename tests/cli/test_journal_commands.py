@@ -363,7 +363,7 @@ class TestWrongUse:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("command", ["verify", "info", "dump", "repair"])
-    def test_a_newer_format(self, command: str, folder: Path) -> None:
+    def test_another_format(self, command: str, folder: Path) -> None:
         for path in segments(folder):
             raw = bytearray(path.read_bytes())
             raw[4] = 9
@@ -371,7 +371,7 @@ class TestWrongUse:
             path.write_bytes(raw)
         result = run(command, folder)
         assert result.exit_code == 3
-        assert "use a newer Penstock" in result.output
+        assert "written in format 9: this Penstock reads format 2" in result.output
 
     @pytest.mark.parametrize(
         ("options", "text"),
