@@ -47,6 +47,7 @@ MODULES = (
     "penstock.core.structures.ordered",
     "penstock.journal.committer",
     "penstock.journal.files.disk",
+    "penstock.journal.files.failures",
     "penstock.journal.files.log",
     "penstock.journal.files.marks",
     "penstock.journal.files.segment_writer",
