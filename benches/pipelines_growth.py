@@ -134,7 +134,7 @@ def cost_of_decode(spark: SparkSession, size: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         capture = Path(folder) / "capture.bin"
         capture.write_bytes(sspq.encode([sspq.Send(3, (b"x" * 100,) * size)]))
-        done = decode.run(spark, [str(capture)], decode.Captures("sspq", "to_server"), f"{folder}/frames")
+        done = decode.run(spark, [str(capture)], decode.DecodeOptions("sspq", "to_server"), f"{folder}/frames")
     assert done.frames == size
     return {"decode": done.seconds}
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from penstock.flight.calls import Pick, Range, Read
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.archived import history, part
-from penstock.spark.archived.files import Archive, may_have
+from penstock.spark.archived.files import ArchiveContents, may_have
 from penstock.spark.archived.history import ArchivedHistory
 from penstock.spark.archived.part import ArchivedPart
 from penstock.spark.archived.rows import ArchiveRows
@@ -41,15 +41,15 @@ def _file(path: Path, low: int, stop: int) -> TableFile:
     return TableFile(str(path), low, stop - 1, len(positions), {"namespace": "default", "queue": "jobs"})
 
 
-def _archive(start: int, stop: int, *files: TableFile) -> Archive:
-    return Archive("/ (table messages)", IDENTITY, Pick(), start, stop, files)
+def _archive(start: int, stop: int, *files: TableFile) -> ArchiveContents:
+    return ArchiveContents("/ (table messages)", IDENTITY, Pick(), start, stop, files)
 
 
-def _listed(monkeypatch: pytest.MonkeyPatch, *archives: Archive) -> list[int]:
+def _listed(monkeypatch: pytest.MonkeyPatch, *archives: ArchiveContents) -> list[int]:
     """What the archive is found to be, time after time; the last stays. Returns a list that grows with each look."""
     looks: list[int] = []
 
-    def look(_: SourceSettings) -> Archive:
+    def look(_: SourceSettings) -> ArchiveContents:
         looks.append(len(looks))
         return archives[min(len(looks), len(archives)) - 1]
 
@@ -139,7 +139,7 @@ def test_an_archive_that_can_not_be_looked_at_for_a_while(tmp_path: Path, monkey
     monkeypatch.setattr(part, "PAUSE", 0.01)
     found, failures = _archive(1, 71, _file(tmp_path / "file", 1, 71)), [StoreFailed("away"), StoreFailed("away")]
 
-    def look(_: SourceSettings) -> Archive:
+    def look(_: SourceSettings) -> ArchiveContents:
         if failures:
             raise failures.pop()
         return found

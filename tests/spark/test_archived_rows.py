@@ -12,7 +12,7 @@ import pytest
 from penstock.flight.calls import Advanced, Pick, Range
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.archived import measures
-from penstock.spark.archived.files import Archive
+from penstock.spark.archived.files import ArchiveContents
 from penstock.spark.archived.history import check, gap, missing
 from penstock.spark.archived.rows import ArchiveRows
 from penstock.spark.errors import BadOption, Replaced
@@ -130,8 +130,8 @@ def test_where_a_time_is(rows: ArchiveRows, files: tuple[TableFile, ...]) -> Non
     assert measures.locate(rows, files, 4000, ALL, 5_000_000) is None
 
 
-def _archive(start: int, stop: int, of: Pick = ALL) -> Archive:
-    return Archive("/lake (table messages)", "a" * 16, of, start, stop, ())
+def _archive(start: int, stop: int, of: Pick = ALL) -> ArchiveContents:
+    return ArchiveContents("/lake (table messages)", "a" * 16, of, start, stop, ())
 
 
 def _status(earliest: int, latest: int) -> Range:

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.spark.lake import batches as lake
 from penstock.spark.lake import disk
-from penstock.spark.lake.batches import Decided, Lake
+from penstock.spark.lake.batches import BatchMark, Lake
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.store import Store
 
@@ -152,6 +152,6 @@ def test_a_decided_batch_is_finished_with_tables_beside_the_lake(tmp_path: Path)
     staged = tmp_path / found.staged("one") / "a.parquet"
     staged.parent.mkdir(parents=True)
     staged.write_text("rows")
-    found._write(Decided("query", 0, [(f"{found.staged('one')}/a.parquet", "table/a.parquet")], 1, False, {}))
+    found._write(BatchMark("query", 0, [(f"{found.staged('one')}/a.parquet", "table/a.parquet")], 1, False, {}))
     Lake(tmp_path, "test", Store(tmp_path)).prepare()
     assert (tmp_path / "table" / "a.parquet").read_text() == "rows"

@@ -13,16 +13,16 @@ import pytest
 from deltalake import write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 
-from penstock.spark.archived.files import Archive
+from penstock.spark.archived.files import ArchiveContents
 from penstock.spark.archived.listing import list_archive
 from penstock.spark.errors import BadOption
-from penstock.spark.lake.batches import Decided, Lake
+from penstock.spark.lake.batches import BatchMark, Lake
 from penstock.spark.lake.coverage import covered
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.formats import FORMATS
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive import options as archive_options
-from penstock.spark.pipelines.archive.main import Archive as Pipeline
+from penstock.spark.pipelines.archive.main import Archive
 from penstock.spark.pipelines.archive.options import ArchiveOptions
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 OTHERS = pa.table({"a": [1]})
 
 
-def listed(lake: Path) -> Archive:
+def listed(lake: Path) -> ArchiveContents:
     return list_archive(parse({"archive": str(lake), "archiveTable": "orders"}, Use.BATCH))
 
 
@@ -44,7 +44,7 @@ def refused(lake: Path, **options: object) -> str:
     given = ArchiveOptions(table="orders", **options)  # type: ignore[arg-type]
     found = archive_options.lake_of(str(lake), given)
     with pytest.raises(LakeError) as told:
-        Pipeline(found, given, "journal")
+        Archive(found, given, "journal")
     assert files_in(lake) == before
     return str(told.value)
 
@@ -183,5 +183,5 @@ def test_a_replay_ends_before_files_that_are_being_moved_into_place(tmp_path: Pa
     assert replay._end(ReplayChoice()) == 39
     ledger = Lake(tmp_path, "archive-messages")
     ledger.hidden.mkdir(parents=True)
-    ledger._write(Decided("x", 1, moves, 40, False, {}))
+    ledger._write(BatchMark("x", 1, moves, 40, False, {}))
     assert replay._end(ReplayChoice()) == 9

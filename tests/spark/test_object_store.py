@@ -17,7 +17,7 @@ from pyiceberg.catalog import load_catalog
 from penstock.spark.errors import StoreFailed
 from penstock.spark.lake import files
 from penstock.spark.lake import store as store_module
-from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.batches import BatchMark
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import S3Options, Store, s3_options
@@ -148,7 +148,7 @@ def test_a_rest_catalogue(tmp_path: Path, store: ObjectStore) -> None:
         table = open_table("iceberg", lake, "orders", options)
         assert (table.exists(), table.has("query", number)) == (number > 0, False)
         table.begin("journal")
-        mark = Decided("query", number, [], 10 * (number + 1), True, {"identity": "journal"})
+        mark = BatchMark("query", number, [], 10 * (number + 1), True, {"identity": "journal"})
         written = write_rows(lake, table, columns, range(10 * number, 10 * (number + 1)))
         table.commit(written, columns, mark)
         table.commit(written, columns, mark)

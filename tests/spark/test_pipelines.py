@@ -359,7 +359,7 @@ def test_decode_of_real_traffic_is_what_the_codecs_say(
     (captures / "all.pcap").write_bytes(pcap(packets))
     (captures / "garbled.bin").write_bytes(b"\x55\x99\x5e\x03\0\0\0\x01x" + b"garbage!")
     output = tmp_path / "frames"
-    found = decode.run(spark, decode.find_files([str(captures)]), decode.Captures(payloads=True), str(output))
+    found = decode.run(spark, decode.find_files([str(captures)]), decode.DecodeOptions(payloads=True), str(output))
     assert (found.frames, found.errors, found.whole) == (2 * expected + 1, 1, True)
     table = spark.read.parquet(str(output))
     by_kind = {tuple(row)[:2]: row["count"] for row in table.groupBy("protocol", "type").count().collect()}
@@ -368,12 +368,12 @@ def test_decode_of_real_traffic_is_what_the_codecs_say(
     stop = threading.Event()
     stop.set()
     before = sorted(output.iterdir())
-    assert not decode.run(spark, [str(captures)], decode.Captures(), str(output), RunControl(stop=stop)).whole
+    assert not decode.run(spark, [str(captures)], decode.DecodeOptions(), str(output), RunControl(stop=stop)).whole
     assert sorted(output.iterdir()) == before
-    again = decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(output))
+    again = decode.run(spark, [str(captures / "garbled.bin")], decode.DecodeOptions(), str(output))
     assert (again.frames, again.errors) == (1, 1)
     with pytest.raises(LakeError, match="contains something other"):
-        decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(captures))
+        decode.run(spark, [str(captures / "garbled.bin")], decode.DecodeOptions(), str(captures))
 
 
 @pytest.mark.parametrize("told", [None, "null", "{}", "nonsense", '{"lagMessages": 7, "lagSeconds": 1.5}'])

@@ -29,7 +29,7 @@ STEPS: list[tuple[type, str, bool]] = [
     (SqliteSink, "stage", False),
     (SqliteSink, "stage", True),
     (SqliteSink, "commit", True),
-    (Lake, "keep", True),
+    (Lake, "record", True),
 ]
 
 

@@ -99,8 +99,8 @@ STEPS = {
     "before data files": (files, "write", False),
     "after data files, before any commit": (files, "write", True),
     "between the commits of quarantine and table": (open_table, "commit", True),
-    "after the commits, before the ledger": (Lake, "keep", False),
-    "after all, before Spark's checkpoint": (Lake, "keep", True),
+    "after the commits, before the ledger": (Lake, "record", False),
+    "after all, before Spark's checkpoint": (Lake, "record", True),
 }
 
 

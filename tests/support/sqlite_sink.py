@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided, Lake
+from penstock.spark.lake.batches import BatchMark, Lake
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.pipelines.archive.options import ArchiveOptions
 from penstock.spark.pipelines.archive.rows import transform
@@ -50,19 +50,19 @@ class SqliteSink(Sink[StagedRows]):
         self._place = options.sink["database"]
         self._database = sqlite3.connect(self._place, isolation_level=None, check_same_thread=False)
         self._database.executescript(_SCHEMA)
-        self._seen: Decided | None = None
+        self._seen: BatchMark | None = None
 
     @override
-    def open(self, ledger: Decided | None, query: str, identity: str) -> Decided | None:
+    def open(self, ledger: BatchMark | None, query: str, identity: str) -> BatchMark | None:
         self._seen = mark = self._mark()
         if mark is None and ledger is not None:
             raise LakeError(f"{self._place} has none of the {ledger.state['rows']:,} rows of the ledger: restore it")
         self._database.execute("DELETE FROM staged")
         return mark if ledger is None or (mark is not None and mark.position > ledger.position) else ledger
 
-    def _mark(self) -> Decided | None:
+    def _mark(self) -> BatchMark | None:
         row = self._database.execute("SELECT mark FROM mark").fetchone()
-        return None if row is None else msgspec.json.decode(row[0], type=Decided)
+        return None if row is None else msgspec.json.decode(row[0], type=BatchMark)
 
     @override
     def stage(self, messages: DataFrame, batch: Batch) -> StagedRows:
@@ -90,7 +90,7 @@ class SqliteSink(Sink[StagedRows]):
         return StagedRows(good, bad, max((row["position"] for row in found), default=0), attempt)
 
     @override
-    def commit(self, staged: StagedRows, mark: Decided) -> list[tuple[str, str]]:
+    def commit(self, staged: StagedRows, mark: BatchMark) -> list[tuple[str, str]]:
         run = self._database.execute
         run("BEGIN IMMEDIATE")
         with self._database:  # commits, or rolls back for an error

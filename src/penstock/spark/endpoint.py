@@ -92,25 +92,25 @@ class FlightEndpoint:
         """Run an action and return its answer."""
         kind = str(action.__struct_config__.tag)
         body = msgspec.json.encode(action)
-        return self.persist(lambda client: _answer(client, fl.Action(kind, body), self._calling(), answer))
+        return self.retry(lambda client: _answer(client, fl.Action(kind, body), self._call_options(), answer))
 
     def get(self, read: Read) -> Iterator[pa.RecordBatch]:
         """The rows of a ticket. A broken connection is an error here: only the caller knows where to resume."""
-        reader = self._connected().do_get(fl.Ticket(msgspec.json.encode(read)), self._calling(None))
+        reader = self._connected().do_get(fl.Ticket(msgspec.json.encode(read)), self._call_options(None))
         while True:
             try:
                 batch = reader.read_chunk().data
             except StopIteration:
-                self._heard()
+                self._note_answer()
                 return
-            self._heard()
+            self._note_answer()
             yield batch
 
     def put(self, write: Write, batch: pa.RecordBatch) -> Written:
         """Write one chunk."""
-        return self.persist(lambda client: _put(client, write, batch, self._calling()))
+        return self.retry(lambda client: _put(client, write, batch, self._call_options()))
 
-    def persist(self, call: Callable[[fl.FlightClient], T]) -> T:
+    def retry(self, call: Callable[[fl.FlightClient], T]) -> T:
         """Retry a call while the broker is away. In the end raises an error for people."""
         waiting = self.retry_budget()
         while True:
@@ -119,14 +119,14 @@ class FlightEndpoint:
             except pa.ArrowException as error:
                 waiting.pause(error)
             else:
-                self._heard()
+                self._note_answer()
                 return result
 
     def retry_budget(self) -> RetryBudget:
         """The patience for an operation of several attempts."""
         return RetryBudget(self, self._patience if self._answered else min(self._patience, FIRST_PATIENCE))
 
-    def turn(self) -> bool:
+    def next_endpoint(self) -> bool:
         """Disconnect and switch to the next endpoint. False: all were tried since the last answer."""
         self.close()
         return self._hosts.failed()
@@ -156,17 +156,17 @@ class FlightEndpoint:
         if self._client is None:
             self._client = fl.FlightClient(
                 self._hosts.current,
-                generic_options=_signs_of_life(several=len(self._hosts) > 1),
+                generic_options=_keep_alive(several=len(self._hosts) > 1),
                 **_tls(self._settings),
             )
         return self._client
 
-    def _heard(self) -> None:
+    def _note_answer(self) -> None:
         self._answered = True
         self._hosts.served(self._hosts.current)
         _SERVED[self._settings.endpoint] = self._hosts.current
 
-    def _calling(self, seconds: float | None = ANSWER_SECONDS) -> fl.FlightCallOptions:
+    def _call_options(self, seconds: float | None = ANSWER_SECONDS) -> fl.FlightCallOptions:
         if seconds is not None and not self._answered:
             seconds = FIRST_ANSWER_SECONDS
         token = self._settings.token
@@ -196,7 +196,7 @@ class RetryBudget:
             self._logged = now
             log.warning("%s. Waiting for %.0f of %.0f s", meaning, now - self._began, self._seconds)
         # A client whose connection broke reconnects only after a pause of its own, which grows long.
-        if isinstance(meaning, errors.BrokerAway) and self._endpoint.turn():
+        if isinstance(meaning, errors.BrokerAway) and self._endpoint.next_endpoint():
             return
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, PAUSES[1])
@@ -222,7 +222,7 @@ def _put(client: fl.FlightClient, write: Write, batch: pa.RecordBatch, options: 
     return msgspec.json.decode(answer.to_pybytes(), type=Written)
 
 
-def _signs_of_life(*, several: bool) -> list[tuple[str, int]]:
+def _keep_alive(*, several: bool) -> list[tuple[str, int]]:
     """Keep-alive options for gRPC, whose own limit for the answer to a ping is a minute, whatever keep-alive's is.
 
     A connection gets 20 seconds to open, through the option that gRPC calls the minimum reconnect back-off.

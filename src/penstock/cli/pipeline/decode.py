@@ -47,9 +47,10 @@ def command(files: tuple[str, ...], **flags: Any) -> int:
     from penstock.spark.pipelines.decode import main as decoding  # noqa: PLC0415
 
     found = decoding.find_files(files)
-    captures = decoding.Captures(flags["protocol"], flags["direction"], frozenset(flags["ports"]), flags["payloads"])
+    ports = frozenset(flags["ports"])
+    chosen = decoding.DecodeOptions(flags["protocol"], flags["direction"], ports, flags["payloads"])
     with started("decode", flags) as (spark, run):
-        done = decoding.run(spark, found, captures, flags["output"], run)
+        done = decoding.run(spark, found, chosen, flags["output"], run)
     if flags["as_json"]:
         result = {"files": len(found), "frames": done.frames, "errors": done.errors}
         print_json({**result, "seconds": round(done.seconds, 3), "done": done.whole})

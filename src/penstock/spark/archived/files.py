@@ -16,7 +16,7 @@ from penstock.spark.lake.tables import TableFile
 NAMES = ("namespace", "queue")
 
 
-class Archive(msgspec.Struct, frozen=True):
+class ArchiveContents(msgspec.Struct, frozen=True):
     """An archive of one journal and some of its queues, from position ``start`` up to ``stop`` (exclusive)."""
 
     #: As in the option, for people.

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from penstock.flight.calls import Advanced, Lag, Pick, Range
 from penstock.spark.archived import measures
-from penstock.spark.archived.files import Archive
+from penstock.spark.archived.files import ArchiveContents
 from penstock.spark.archived.listing import list_archive, store_of
 from penstock.spark.archived.rows import ArchiveRows
 from penstock.spark.endpoint import log
@@ -35,7 +35,7 @@ class ArchivedHistory:
     def __init__(self, settings: SourceSettings, pick: Pick) -> None:
         self._settings = settings
         self._pick = pick
-        self._archive: Archive | None = None
+        self._archive: ArchiveContents | None = None
         self._rows: ArchiveRows | None = None
         #: Selected rows of each row group.
         self._counted: dict[tuple[str, int], int] = {}
@@ -47,7 +47,7 @@ class ArchivedHistory:
     def locate(self, status: Range, at: int) -> int:
         """The position of the first message at or after a time, but at most the journal's beginning."""
 
-        def find(archive: Archive, rows: ArchiveRows) -> int | None:
+        def find(archive: ArchiveContents, rows: ArchiveRows) -> int | None:
             files = archive.between(archive.start, status.earliest, self._pick)
             return measures.locate(rows, files, min(status.earliest, archive.stop), self._pick, at)
 
@@ -65,7 +65,7 @@ class ArchivedHistory:
     def advance(self, status: Range, start: int, stop: int, max_rows: int, max_bytes: int) -> Advanced:
         """How far a reader may go in the archive."""
 
-        def count(archive: Archive, rows: ArchiveRows) -> Advanced:
+        def count(archive: ArchiveContents, rows: ArchiveRows) -> Advanced:
             groups = rows.groups(archive.between(start, stop, self._pick), start, stop)
             return measures.advance(rows, groups, (start, stop), self._pick, max_rows, max_bytes)
 
@@ -74,7 +74,7 @@ class ArchivedHistory:
     def cuts(self, status: Range, start: int, stop: int, size: int) -> list[int]:
         """Where to cut a range of the archive into parts."""
 
-        def cut(archive: Archive, rows: ArchiveRows) -> list[int]:
+        def cut(archive: ArchiveContents, rows: ArchiveRows) -> list[int]:
             groups = rows.groups(archive.between(start, stop, self._pick), start, stop)
             return measures.cuts(groups, start, stop, self._settings.min_partitions, size)
 
@@ -83,7 +83,7 @@ class ArchivedHistory:
     def behind(self, status: Range, start: int) -> Lag:
         """The lag at or after a position within the archive, up to the journal's beginning."""
 
-        def count(archive: Archive, rows: ArchiveRows) -> Lag:
+        def count(archive: ArchiveContents, rows: ArchiveRows) -> Lag:
             span = (start, min(status.earliest, archive.stop))
             groups = rows.groups(archive.between(*span, self._pick), *span)
             count = measures.behind(rows, groups, span, self._pick, self._counted)
@@ -98,20 +98,20 @@ class ArchivedHistory:
 
     # Implementation
 
-    def _known(self, status: Range) -> Archive:
+    def _known(self, status: Range) -> ArchiveContents:
         """The archive as of its last listing."""
         if self._archive is None:
             self._archive = check(list_archive(self._settings), status.identity, self._pick)
         return self._archive
 
-    def _again(self, status: Range) -> Archive:
+    def _again(self, status: Range) -> ArchiveContents:
         self._archive = None
         if self._rows is not None:
             self._rows.forget()
         self._counted.clear()
         return self._known(status)
 
-    def _with_files(self, status: Range, ask: Callable[[Archive, ArchiveRows], T]) -> T:
+    def _with_files(self, status: Range, ask: Callable[[ArchiveContents, ArchiveRows], T]) -> T:
         """Call ``ask`` with the files, and again with a new listing if some of them were replaced meanwhile."""
         if self._rows is None:
             self._rows = ArchiveRows(store_of(self._settings))
@@ -123,7 +123,7 @@ class ArchivedHistory:
                 self._again(status)
         raise DataLoss(f"a file of the archive {self._known(status).place} is missing: {problem}")
 
-    def _meeting(self, status: Range, start: int, stop: int) -> Archive:
+    def _meeting(self, status: Range, start: int, stop: int) -> ArchiveContents:
         """The archive, once it has everything between ``start`` and the journal's beginning, or ``stop``."""
         deadline = time.monotonic() + min(GAP_SECONDS, self._settings.patience / 1e6)
         archive = self._known(status)
@@ -140,7 +140,7 @@ class ArchivedHistory:
         return archive
 
 
-def check(archive: Archive, identity: str, pick: Pick) -> Archive:
+def check(archive: ArchiveContents, identity: str, pick: Pick) -> ArchiveContents:
     """The archive itself, if it is of this journal and has these queues."""
     if not archive.identity:
         raise Replaced(
@@ -157,14 +157,14 @@ def check(archive: Archive, identity: str, pick: Pick) -> Archive:
     return archive
 
 
-def missing(archive: Archive, status: Range, start: int, stop: int) -> list[tuple[int, int]]:
+def missing(archive: ArchiveContents, status: Range, start: int, stop: int) -> list[tuple[int, int]]:
     """Positions of a range that neither has."""
     floor = min(status.earliest, stop)
     holes = [(start, min(archive.start, floor)), (max(start, archive.stop), floor)]
     return [(low, high) for low, high in holes if low < high] if archive.start < archive.stop else [(start, floor)]
 
 
-def gap(archive: Archive, status: Range, low: int, high: int) -> str:
+def gap(archive: ArchiveContents, status: Range, low: int, high: int) -> str:
     """The error text for such positions."""
     has = f"has positions {archive.start} to {archive.stop - 1}" if archive.stop > archive.start else "has none yet"
     return (

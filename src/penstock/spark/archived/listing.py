@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.flight.calls import Pick
-from penstock.spark.archived.files import Archive
+from penstock.spark.archived.files import ArchiveContents
 from penstock.spark.errors import BadOption, StoreFailed
 from penstock.spark.lake.coverage import read_coverage
 from penstock.spark.lake.disk import LakeError
@@ -17,7 +17,7 @@ def store_of(settings: SourceSettings) -> Store:
     return Store(settings.archive, S3Options(**dict(settings.archive_store)))
 
 
-def list_archive(settings: SourceSettings) -> Archive:
+def list_archive(settings: SourceSettings) -> ArchiveContents:
     """The archive's current contents. Raises BadOption if there is none, and StoreFailed if it can't be read."""
     store, name = store_of(settings), settings.archive_table
     place = f"{settings.archive} (table {name})"
@@ -35,7 +35,7 @@ def list_archive(settings: SourceSettings) -> Archive:
         raise StoreFailed(f"option archive: {place} can't be read: {reason_of(error)}") from None
     of = Pick(queue=covered.of.get("queue", ""), pattern=covered.of.get("queuePattern", ""))
     start = covered.start or min((file.first for file in files), default=covered.stop)
-    return Archive(place, covered.identity, of, start, covered.stop, tuple(files))
+    return ArchiveContents(place, covered.identity, of, start, covered.stop, tuple(files))
 
 
 def _files(store: Store, name: str, catalogue: CatalogueOptions, rows: int) -> list[TableFile]:

@@ -31,8 +31,8 @@ from penstock.spark.lake.store import Store
 HIDDEN = "_penstock"
 
 
-class Decided(msgspec.Struct, frozen=True):
-    """A batch: its query, its number, and where its files belong. Paths are relative to the lake."""
+class BatchMark(msgspec.Struct, frozen=True):
+    """The record of a batch, in the ledger and in its sink. Moves are of files within the store."""
 
     query: str
     batch: int
@@ -92,10 +92,10 @@ class Lake:
                 raise LakeError(text) from None
             yield
 
-    def last(self) -> Decided | None:
+    def last(self) -> BatchMark | None:
         """The last batch that was decided."""
         try:
-            return msgspec.json.decode(self._ledger.read_bytes(), type=Decided)
+            return msgspec.json.decode(self._ledger.read_bytes(), type=BatchMark)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -135,11 +135,11 @@ class Lake:
         for staged, _ in moves:
             sync(staged)
         relative = [(str(staged.relative_to(self.root)), str(to.relative_to(self.root))) for staged, to in moves]
-        self.keep(Decided(self.query(), batch, relative, position, False, state))
+        self.record(BatchMark(self.query(), batch, relative, position, False, state))
 
-    def keep(self, decided: Decided) -> None:
+    def record(self, mark: BatchMark) -> None:
         """As ``decide``, with files to move that are on disk already, or for a batch that was committed to tables."""
-        self._write(decided)
+        self._write(mark)
         self.finish()
 
     def finish(self) -> None:
@@ -152,5 +152,5 @@ class Lake:
         self._write(msgspec.structs.replace(last, moves=[], done=True))
         self._clear()
 
-    def _write(self, decided: Decided) -> None:
-        write_whole(self._ledger, msgspec.json.encode(decided))
+    def _write(self, mark: BatchMark) -> None:
+        write_whole(self._ledger, msgspec.json.encode(mark))

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.batches import BatchMark
 from penstock.spark.lake.disk import sync
 from penstock.spark.lake.files import DataFile, Layout
 from penstock.spark.lake.store import Store
@@ -90,11 +90,11 @@ class DeltaFormat(Transactional):
         return version
 
     @override
-    def last(self) -> Decided | None:
+    def last(self) -> BatchMark | None:
         table = self._opened()
         for commit in table.history(COMMITS) if table is not None else ():
             if MARK in commit:
-                return msgspec.json.decode(commit[MARK], type=Decided)
+                return msgspec.json.decode(commit[MARK], type=BatchMark)
         return None
 
     @override
@@ -102,7 +102,7 @@ class DeltaFormat(Transactional):
         return Layout(self.name, columns.serialize().to_pybytes(), DIVIDED_BY, inside=False, prefix=prefix)
 
     @override
-    def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
+    def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: BatchMark) -> None:
         schema = self._delta.Schema.from_arrow(columns)
         actions = [self._action(file) for file in files]
         table = self._opened()
@@ -127,7 +127,7 @@ class DeltaFormat(Transactional):
             )
         self._settle()
 
-    def _properties(self, mark: Decided) -> Any:
+    def _properties(self, mark: BatchMark) -> Any:
         transactions = [
             self._delta.Transaction(mark.query, mark.batch),
             self._delta.Transaction(_journal(str(mark.state["identity"])), mark.position),

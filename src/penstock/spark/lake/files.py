@@ -204,7 +204,7 @@ class FileWriter:
         self.flush()
         self._writer.close()
         size = self._file.tell()
-        self._store.settle(self._file)
+        self._store.sync(self._file)
         self._file.close()
         return DataFile(self._path, size, self._rows, self._partition, self._least, self._greatest)
 

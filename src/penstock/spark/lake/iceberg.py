@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.batches import BatchMark
 from penstock.spark.lake.disk import sync
 from penstock.spark.lake.files import DataFile, Layout
 from penstock.spark.lake.iceberg_catalogue import DIVIDED_BY, MARK_QUERY, METADATA, IcebergCatalogue, url_of
@@ -78,10 +78,10 @@ class IcebergFormat(Transactional):
         return int(table.properties["penstock.batch"]) >= batch
 
     @override
-    def last(self) -> Decided | None:
+    def last(self) -> BatchMark | None:
         table = self._opened()
         text = table.properties.get(MARK) if table is not None else None
-        return None if text is None else msgspec.json.decode(text, type=Decided)
+        return None if text is None else msgspec.json.decode(text, type=BatchMark)
 
     @override
     def position(self, identity: str) -> int | None:
@@ -94,7 +94,7 @@ class IcebergFormat(Transactional):
         return Layout(f"{self.name}/data", columns.serialize().to_pybytes(), DIVIDED_BY, inside=True, prefix=prefix)
 
     @override
-    def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
+    def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: BatchMark) -> None:
         began = time.time()
         table = self._opened()
         marks = {MARK_QUERY: mark.query, "penstock.batch": str(mark.batch)}

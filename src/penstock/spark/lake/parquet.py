@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.batches import BatchMark
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.files import NO_NAME, UNCOMMITTED, DataFile, Layout
 from penstock.spark.lake.store import Store
@@ -45,7 +45,7 @@ class ParquetFormat(Table):
         return Layout(f"{attempt}/{self.name}", schema, DIVIDED_BY, inside=False, prefix=prefix)
 
     @override
-    def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> list[tuple[str, str]]:
+    def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: BatchMark) -> list[tuple[str, str]]:
         moves = []
         for number, file in enumerate(files):
             folders = file.path.rpartition("/")[0].partition(f"/{self.name}/")[2]

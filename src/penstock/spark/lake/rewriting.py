@@ -69,5 +69,5 @@ def _write(store: Store, files: Sequence[str], folder: str) -> Rewritten:
                 with pq.ParquetFile(store.full(file), filesystem=store.filesystem) as source:
                     for batch in source.iter_batches(batch_size=ROWS):
                         writer.write_batch(batch)
-        store.settle(stream)
+        store.sync(stream)
     return Rewritten(list(files), target)

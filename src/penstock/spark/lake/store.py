@@ -198,7 +198,7 @@ class Store:
         target.parent.mkdir(parents=True, exist_ok=True)
         return target.open("wb")
 
-    def settle(self, file: BinaryIO) -> None:
+    def sync(self, file: BinaryIO) -> None:
         """Sync what was written to disk, before the file is closed."""
         if not self.remote:
             file.flush()

@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgspec import Struct
 from typing_extensions import override
 
-from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.batches import BatchMark
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.files import DataFile, Layout
 from penstock.spark.lake.formats import FORMATS
@@ -111,7 +111,7 @@ class Table(ABC):
         """How executors must lay out its files."""
 
     @abstractmethod
-    def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> list[tuple[str, str]]:
+    def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: BatchMark) -> list[tuple[str, str]]:
         """Add files to the table, once. Returns files to move when the batch is decided, and where to."""
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Table(ABC):
         """Whether it has this batch, as far as the table itself records it."""
         return False
 
-    def last(self) -> Decided | None:
+    def last(self) -> BatchMark | None:
         """Its newest batch, as far as the table itself records it."""
         return None
 
@@ -155,7 +155,7 @@ class Transactional(Table):
         """See what others have committed."""
 
     @abstractmethod
-    def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
+    def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: BatchMark) -> None:
         """One commit, including new columns. Raises one of ``conflicts``."""
 
     @override
@@ -164,14 +164,14 @@ class Transactional(Table):
         self._seen = identity, self.position(identity)
 
     @override
-    def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> list[tuple[str, str]]:
+    def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: BatchMark) -> list[tuple[str, str]]:
         try:
             self._commit(files, columns, mark)
         except self.failures as error:
             raise LakeError(f"table {self.name} can't be written: {reason_of(error)}") from None
         return []
 
-    def _commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
+    def _commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: BatchMark) -> None:
         identity = str(mark.state["identity"])
         for _ in range(TRIES):
             self.refresh()

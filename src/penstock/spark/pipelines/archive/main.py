@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.spark.lake.batches import Decided, Lake
+from penstock.spark.lake.batches import BatchMark, Lake
 from penstock.spark.lake.coverage import covered
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.store import reason_of
@@ -48,7 +48,7 @@ class Archive:
             if last is not None:
                 self._check_schema(last)
                 if last != lake.last():
-                    lake.keep(_committed(last))
+                    lake.record(_committed(last))
                 self.sink.recorded(last)
 
     @contextmanager
@@ -72,7 +72,7 @@ class Archive:
             return Decoding(self._options.format, text.encode())
         return Decoding(self._options.format, pack(ddl_type(text)))
 
-    def _check_schema(self, last: Decided) -> None:
+    def _check_schema(self, last: BatchMark) -> None:
         """Raise if payloads would be decoded to columns that contradict the existing ones."""
         options, before = self._options, last.state
         if before["format"] != options.format:
@@ -103,7 +103,7 @@ class Archive:
         staged: Staged = self.sink.stage(messages, batch)
         mark = self._mark(batch, staged, last)
         moves = list(self.sink.commit(staged, _committed(mark)))
-        self._lake.keep(structs.replace(mark, moves=moves))
+        self._lake.record(structs.replace(mark, moves=moves))
         self.sink.recorded(mark)
         if last is not None and last.state["hour"] != hour:  # or the clock was set back
             self.sink.maintain(messages.sparkSession, new_day=last.state["hour"][:10] != hour[:10])
@@ -122,7 +122,7 @@ class Archive:
             self._decoding = Decoding("json", b"" if schema is None else pack(schema))
         return time.strftime("%Y-%m-%d/%H", time.gmtime(self._options.clock()))
 
-    def _mark(self, batch: Batch, staged: Staged, last: Decided | None) -> Decided:
+    def _mark(self, batch: Batch, staged: Staged, last: BatchMark | None) -> BatchMark:
         """A batch as the sink and the ledger record it."""
         before: dict[str, Any] = {"rows": 0, "quarantined": 0} if last is None else last.state
         kind = self._decoding.type if self._options.format != "text" else None
@@ -139,10 +139,10 @@ class Archive:
             **covered(self._lake.checkpoint, batch.number, None if last is None else last.state),
         }
         position = max(staged.position, last.position if last is not None else 0)
-        return Decided(batch.query, batch.number, [], position, False, state)
+        return BatchMark(batch.query, batch.number, [], position, False, state)
 
 
-def _committed(mark: Decided) -> Decided:
+def _committed(mark: BatchMark) -> BatchMark:
     """A batch as sinks record it, without files to move."""
     return structs.replace(mark, moves=[], done=True)
 

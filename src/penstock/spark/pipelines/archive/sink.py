@@ -27,7 +27,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.spark.lake.batches import Decided
+from penstock.spark.lake.batches import BatchMark
 from penstock.spark.pipelines.archive.payloads import Decoding
 
 
@@ -66,14 +66,14 @@ class Sink(ABC, Generic[StagedT]):
     failures: tuple[type[Exception], ...] = (OSError,)
 
     @abstractmethod
-    def open(self, ledger: Decided | None, query: str, identity: str) -> Decided | None:
+    def open(self, ledger: BatchMark | None, query: str, identity: str) -> BatchMark | None:
         """Check the content against the pipeline's ledger, and claim rows of the journal ``identity`` from now on.
 
         Returns the newest complete batch: the ledger's, or a later one of its own. ``query`` is that of the checkpoint,
         or empty. Raises LakeError for content that the pipeline must not add to.
         """
 
-    def begun(self, query: str, number: int) -> Decided | None:
+    def begun(self, query: str, number: int) -> BatchMark | None:
         """The mark of a batch that was committed in part: the rest is read with the same decoding and hour."""
         return None
 
@@ -82,10 +82,10 @@ class Sink(ABC, Generic[StagedT]):
         """Have executors write a batch: rows of the view ``messages``, which ``rows.transform`` decodes."""
 
     @abstractmethod
-    def commit(self, staged: StagedT, mark: Decided) -> Sequence[tuple[str, str]]:
+    def commit(self, staged: StagedT, mark: BatchMark) -> Sequence[tuple[str, str]]:
         """Commit a batch once, with its mark. Returns files of the store for the ledger to move, and their places."""
 
-    def recorded(self, last: Decided) -> None:
+    def recorded(self, last: BatchMark) -> None:
         """Called when the ledger has recorded a batch, and after ``open``. Repeatable."""
 
     def maintain(self, spark: SparkSession, *, new_day: bool) -> None:

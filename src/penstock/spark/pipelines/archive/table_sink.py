@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.lake import files
-from penstock.spark.lake.batches import Decided, Lake
+from penstock.spark.lake.batches import BatchMark, Lake
 from penstock.spark.lake.coverage import write_coverage
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.files import UNCOMMITTED
@@ -45,7 +45,7 @@ class TableSink(Sink[StagedFiles]):
         self.failures = self.table.failures
 
     @override
-    def open(self, ledger: Decided | None, query: str, identity: str) -> Decided | None:
+    def open(self, ledger: BatchMark | None, query: str, identity: str) -> BatchMark | None:
         newest = self._newest(query)
         last = newest if newest is not None and (ledger is None or newest.position > ledger.position) else ledger
         self._check(last, query)
@@ -53,7 +53,7 @@ class TableSink(Sink[StagedFiles]):
             table.begin(identity)
         return last
 
-    def _newest(self, query: str) -> Decided | None:
+    def _newest(self, query: str) -> BatchMark | None:
         """The newest complete batch according to the tables."""
         good, bad = self.table.last(), self.quarantine.last()
         if bad is None or (good is not None and good.position >= bad.position):
@@ -65,7 +65,7 @@ class TableSink(Sink[StagedFiles]):
             raise LakeError(f"{text} that would repeat it ({self._lake.checkpoint}) is gone: restore that")
         return good
 
-    def _check(self, last: Decided | None, query: str) -> None:
+    def _check(self, last: BatchMark | None, query: str) -> None:
         """Raise if the tables do not belong to this pipeline, or one of them is gone."""
         there = [table.name for table in self._tables if table.exists()]
         marks = [mark for table in self._tables if (mark := table.last()) is not None]
@@ -91,7 +91,7 @@ class TableSink(Sink[StagedFiles]):
                 )
 
     @override
-    def begun(self, query: str, number: int) -> Decided | None:
+    def begun(self, query: str, number: int) -> BatchMark | None:
         if not self.quarantine.has(query, number):
             return None
         mark = self.quarantine.last()
@@ -112,7 +112,7 @@ class TableSink(Sink[StagedFiles]):
         return StagedFiles(good, bad, position, found, batch.decoding)
 
     @override
-    def commit(self, staged: StagedFiles, mark: Decided) -> list[tuple[str, str]]:
+    def commit(self, staged: StagedFiles, mark: BatchMark) -> list[tuple[str, str]]:
         moves: list[tuple[str, str]] = []
         good, bad = columns(staged.decoding)
         for table, schema in ((self.quarantine, bad), (self.table, good)):
@@ -121,7 +121,7 @@ class TableSink(Sink[StagedFiles]):
         return moves
 
     @override
-    def recorded(self, last: Decided) -> None:
+    def recorded(self, last: BatchMark) -> None:
         write_coverage(self._store, self._options.table, last.state)
 
     @override
@@ -133,7 +133,7 @@ class TableSink(Sink[StagedFiles]):
                 table.clean()
 
 
-def _rows_of(last: Decided | None) -> tuple[int, int]:
+def _rows_of(last: BatchMark | None) -> tuple[int, int]:
     """Rows of the table and of the quarantine so far."""
     if last is None:
         return 0, 0

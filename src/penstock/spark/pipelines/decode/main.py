@@ -10,7 +10,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_TASKS = 10_000
 
 
-class Captures(Struct, frozen=True):
+class DecodeOptions(Struct, frozen=True):
     """How to read files; None: detect it from the first bytes. ``ports`` are for packet captures."""
 
     protocol: str | None = None
@@ -61,18 +61,19 @@ def _below(place: str) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
-def decode_file(path: str, captures: Captures) -> Iterator[pa.RecordBatch]:
+def decode_file(path: str, options: DecodeOptions) -> Iterator[pa.RecordBatch]:
     """The frames of one file. An unreadable file becomes a row, since it may be one of many."""
     try:
         with open(path, "rb") as file:
             head = file.read(24)
             file.seek(0)
             if is_capture(head):
-                options: dict[str, Any] = {"ports": captures.ports, "payloads": captures.payloads}
-                yield from read_capture(file, path, protocol=captures.protocol, **options)
+                yield from read_capture(
+                    file, path, protocol=options.protocol, ports=options.ports, payloads=options.payloads
+                )
             else:
-                source = FrameSource(path, None, captures.protocol, captures.direction)
-                yield from read_stream(_pieces(file), source, payloads=captures.payloads)
+                source = FrameSource(path, None, options.protocol, options.direction)
+                yield from read_stream(_pieces(file), source, payloads=options.payloads)
     except OSError as error:
         yield _unreadable(path, error)
 
@@ -88,24 +89,24 @@ def _unreadable(path: str, error: OSError) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], schema=FRAMES)
 
 
-def transform(files: DataFrame, captures: Captures | None = None) -> DataFrame:
+def transform(files: DataFrame, options: DecodeOptions | None = None) -> DataFrame:
     """Frames of the files that the column ``file`` names."""
-    options = captures or Captures()
+    chosen = options or DecodeOptions()
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                yield from decode_file(path, options)
+                yield from decode_file(path, chosen)
 
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - only with Spark
 
     return files.select("file").mapInArrow(decode, from_arrow_schema(FRAMES))
 
 
-def read(spark: SparkSession, files: Sequence[str], captures: Captures | None = None) -> DataFrame:
+def read(spark: SparkSession, files: Sequence[str], options: DecodeOptions | None = None) -> DataFrame:
     """Frames of these files, a task for each."""
     listed = spark.createDataFrame([(file,) for file in files], "file string")
-    return transform(listed.repartition(min(len(files), MAX_TASKS)), captures)
+    return transform(listed.repartition(min(len(files), MAX_TASKS)), options)
 
 
 class DecodeResult(Struct, frozen=True):
@@ -127,7 +128,7 @@ def _replace(new: Path, old: Path) -> None:
 
 
 def run(
-    spark: SparkSession, files: Sequence[str], captures: Captures, output: str, how: RunControl | None = None
+    spark: SparkSession, files: Sequence[str], options: DecodeOptions, output: str, how: RunControl | None = None
 ) -> DecodeResult:
     """Write the table of frames, and replace the previous one."""
     from penstock.spark.pipelines import run as running  # noqa: PLC0415 - only with Spark
@@ -142,7 +143,7 @@ def run(
     how.doing = f"decoding {len(files):,} files"
     try:
         with running.watched(spark, how, progress):
-            read(spark, files, captures).write.option("compression", "zstd").parquet(str(staged))
+            read(spark, files, options).write.option("compression", "zstd").parquet(str(staged))
             how.doing = "counting errors"
             rows = sum(pq.read_metadata(file).num_rows for file in staged.glob("*.parquet"))
             errors = spark.read.parquet(str(staged)).where("code is not null").count()

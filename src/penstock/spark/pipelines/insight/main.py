@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.spark.lake.batches import Decided, Lake
+from penstock.spark.lake.batches import BatchMark, Lake
 from penstock.spark.lake.disk import LakeError, remove, write_whole
 from penstock.spark.pipelines.insight import sums, tables
 from penstock.spark.pipelines.insight.messages import MessageStore, read_changes, write_changes
@@ -91,7 +91,7 @@ class Insight:
             store.commit(folder.name)
         self._forget(folder)
 
-    def _ledger_state(self, last: Decided | None, parts: sums.Parts, folder: str) -> dict[str, object]:
+    def _ledger_state(self, last: BatchMark | None, parts: sums.Parts, folder: str) -> dict[str, object]:
         """What the ledger records beside the files."""
         before = last.state["rows"] if last is not None else 0
         rows = before + sum(partial.rows for partial, _ in parts)
@@ -104,10 +104,10 @@ class Insight:
             return InsightState()
         return msgspec.json.decode((self._folder_of(last) / _OPEN).read_bytes(), type=InsightState)
 
-    def _folder_of(self, last: Decided) -> Path:
+    def _folder_of(self, last: BatchMark) -> Path:
         return self._state / str(last.state["folder"])
 
-    def _catch_up(self, store: MessageStore, last: Decided | None) -> None:
+    def _catch_up(self, store: MessageStore, last: BatchMark | None) -> None:
         """Bring the database up to the last decided batch, whichever process decided it."""
         wanted = "" if last is None else str(last.state["folder"])
         if store.applied == wanted or last is None:
