@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.spark.errors import StoreFailed
 from penstock.spark.lake.store import Store, reason_of
@@ -39,7 +40,14 @@ _SPECIAL = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 MEASURED = ("position", "published_at", "namespace", "queue")
 #: Names of our files. Plain files get another name when they are moved into place.
 UNCOMMITTED = re.compile(r"-[0-9a-f]{32}\.parquet$")
-_MANIFEST = "name string, path string, size long, rows long, partition string, least string, greatest string"
+#: What a task reports of its files.
+_MANIFEST = pa.schema(
+    {
+        **dict.fromkeys(("name", "path"), pa.string()),
+        **dict.fromkeys(("size", "rows"), pa.int64()),
+        **dict.fromkeys(("partition", "least", "greatest"), pa.string()),
+    }
+)
 
 
 class Layout(Struct, frozen=True):
@@ -102,7 +110,7 @@ def write(rows: DataFrame, store: Store, layouts: Mapping[str, Layout], divide: 
             yield _manifest(writer.close())
 
     files_of: dict[str, list[DataFile]] = {name: [] for name in layouts}
-    for row in rows.mapInArrow(work, _MANIFEST).collect():
+    for row in rows.mapInArrow(work, from_arrow_schema(_MANIFEST)).collect():
         values = (json.loads(row[name]) for name in ("partition", "least", "greatest"))
         files_of[row["name"]].append(DataFile(row["path"], row["size"], row["rows"], *values))
     for files in files_of.values():
@@ -111,16 +119,12 @@ def write(rows: DataFrame, store: Store, layouts: Mapping[str, Layout], divide: 
 
 
 def _manifest(files: Sequence[tuple[str, DataFile]]) -> pa.RecordBatch:
-    columns = {
-        "name": [name for name, _ in files],
-        "path": [file.path for _, file in files],
-        "size": pa.array([file.size for _, file in files], pa.int64()),
-        "rows": pa.array([file.rows for _, file in files], pa.int64()),
-    }
-    for name in ("partition", "least", "greatest"):
-        columns[name] = pa.array([json.dumps(getattr(file, name)) for _, file in files], pa.string())
-    text = {name: pa.array(columns[name], pa.string()) for name in ("name", "path")}
-    return pa.RecordBatch.from_pydict(columns | text)
+    rows = [
+        {"name": name, "path": file.path, "size": file.size, "rows": file.rows}
+        | {each: json.dumps(getattr(file, each)) for each in ("partition", "least", "greatest")}
+        for name, file in files
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=_MANIFEST)
 
 
 class TaskWriter:

@@ -30,14 +30,15 @@ def rewrite(spark: Any, store: Store, groups: Sequence[Sequence[str]], folder: s
     if not groups:
         return []
 
+    schema = pa.schema({"old": pa.string(), "new": pa.string()})
+
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             for batch in batches:
                 for files in batch.column(0).to_pylist():
                     done = [_write(store, group, folder) for group in _alike(store, json.loads(files))]
-                    columns = {"old": [json.dumps(each.old) for each in done], "new": [each.new for each in done]}
-                    types = {name: pa.array(values, pa.string()) for name, values in columns.items()}
-                    yield pa.RecordBatch.from_pydict(types)
+                    rows = [{"old": json.dumps(each.old), "new": each.new} for each in done]
+                    yield pa.RecordBatch.from_pylist(rows, schema=schema)
         except (OSError, pa.ArrowException) as error:
             raise StoreFailed(f"files in {store.uri()} can't be merged: {reason_of(error)}") from None
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from operator import ge, lt
 from uuid import uuid4
 
 import msgspec
@@ -110,12 +110,14 @@ def _chosen(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
 
 def _filtered(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
     found = messages
-    for name, value in (("from_position", choice.from_position), ("from_time", choice.from_time)):
-        if value is not None:
-            found = found.where(F.col(_column(name)) >= _literal(name, value))
-    for name, value in (("to_position", choice.to_position), ("to_time", choice.to_time)):
-        if value is not None:
-            found = found.where(F.col(_column(name)) < _literal(name, value))
+    for column, compare, bound in (
+        (F.col("position"), ge, choice.from_position),
+        (F.col("position"), lt, choice.to_position),
+        (F.col("published_at"), ge, _time(choice.from_time)),
+        (F.col("published_at"), lt, _time(choice.to_time)),
+    ):
+        if bound is not None:
+            found = found.where(compare(column, bound))
     if choice.queue is not None:
         found = found.where(F.concat_ws("/", "namespace", "queue") == choice.queue)
     if choice.where is not None:
@@ -123,19 +125,15 @@ def _filtered(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
     return found
 
 
+def _time(text: str | None) -> Column | None:
+    return None if text is None else F.lit(text).cast("timestamp")
+
+
 def _own_queue() -> Column:
     """A message's original queue. An archive cuts the longest names."""
     known = F.concat_ws("/", "namespace", "queue")
     text = F.concat(F.lit("the archive has only a part of the name "), known, F.lit(": name the target with --to"))
     return F.when(F.col("namespace").rlike(CUT) | F.col("queue").rlike(CUT), F.raise_error(text)).otherwise(known)
-
-
-def _column(name: str) -> str:
-    return "position" if name.endswith("position") else "published_at"
-
-
-def _literal(name: str, value: Any) -> Any:
-    return F.lit(value) if name.endswith("position") else F.lit(value).cast("timestamp")
 
 
 class Replay:
@@ -207,7 +205,7 @@ class Replay:
     ) -> None:
         progress.total_rows, progress.before_rows, progress.doing = state.total, state.rows, "publishing"
         began = time.monotonic()
-        for chunk in [] if state.done else self._chunks(state, how):
+        for chunk in [] if state.done else chunks(self._batches(state, how), rows=state.choice.chunk_rows):
             if how.stop.is_set():
                 break
             last = chunk.column("position")[-1].as_py()
@@ -229,9 +227,6 @@ class Replay:
             self._keep(state)
         progress.seconds = time.monotonic() - began
         how.report(progress)
-
-    def _chunks(self, state: State, how: RunControl) -> Iterator[pa.RecordBatch]:
-        return chunks(self._batches(state, how), rows=state.choice.chunk_rows)
 
     def _batches(self, state: State, how: RunControl) -> Iterator[pa.RecordBatch]:
         """The unpublished rows. Some windows are fetched ahead, but none when it is stopped."""

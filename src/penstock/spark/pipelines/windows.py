@@ -127,16 +127,15 @@ class TableMessages:
         ]
 
 
-class JournalWindow:
+class JournalWindow(Struct, frozen=True):
     """A range of the journal, or of the archive before it."""
 
-    def __init__(self, settings: SourceSettings, part: ReadPart) -> None:
-        self._settings = settings
-        self._part = part
+    settings: SourceSettings
+    part: ReadPart
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """From the broker."""
-        return fetch(self._settings, self._part, schema)
+        return fetch(self.settings, self.part, schema)
 
 
 class JournalMessages:
