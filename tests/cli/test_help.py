@@ -142,12 +142,12 @@ def test_the_exit_code_of_an_error_is_that_of_its_nearest_kind(error: Exception,
     assert code_of(error) == code
 
 
-def test_an_error_before_a_command_runs_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_a_command_is_imported_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ProtocolError("two protocols have one port")
 
     monkeypatch.setattr(type(main), "get_command", broken)
-    done = CliRunner().invoke(main, ["--help"])
+    done = CliRunner().invoke(main, ["serve", "--help"])
     assert (done.exit_code, done.stderr) == (2, "penstock: two protocols have one port\n")
 
 
@@ -165,8 +165,16 @@ def test_completion(shell: str) -> None:
 
 
 def test_completion_completes() -> None:
-    told = penstock(_PENSTOCK_COMPLETE="bash_complete", COMP_WORDS="penstock serve --dur", COMP_CWORD="2")
-    assert "--durability" in told.out
+    option = penstock(_PENSTOCK_COMPLETE="bash_complete", COMP_WORDS="penstock serve --dur", COMP_CWORD="2")
+    assert "--durability" in option.out
+    command = penstock(_PENSTOCK_COMPLETE="bash_complete", COMP_WORDS="penstock que", COMP_CWORD="1")
+    assert command.out.split() == ["plain,queues", "plain,queue"]
+
+
+def test_the_help_imports_no_command() -> None:
+    loaded = "import sys; from penstock.cli.main import main; main(['--help'], standalone_mode=False); "
+    loaded += "print([name for name in sys.modules if name.startswith('penstock.server') or name == 'rich'])"
+    assert subprocess.check_output([sys.executable, "-c", loaded], text=True).splitlines()[-1] == "[]"
 
 
 class TestShipped:

@@ -16,7 +16,7 @@ from penstock.cli.pages import ListRange, page_options, pages, show_pages
 COLUMNS = ("NAME", "MADE", "POSITION", "SIZE", "FOLDER")
 
 
-@click.group("backup", short_help="Copies of the journal, made while the broker runs.")
+@click.group("backup")
 def command() -> None:
     """Copies of the journal, made by the broker while it runs, on its machine. `penstock restore` brings one back.
 

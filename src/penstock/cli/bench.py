@@ -30,7 +30,7 @@ def _defaults(value: Callable[[Load], int]) -> str:
     return ", ".join(f"{each.title} {value(load_of(each.name))}" for each in having("load"))
 
 
-@click.command("bench", short_help="Measure a broker.")
+@click.command("bench")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--protocol", "protocols", type=click.Choice(PROTOCOLS), multiple=True, help="Without URL: only these.")
 @click.option(

@@ -10,7 +10,7 @@ from penstock.cli.output import json_option, note, print_json
 from penstock.compiled.build import compile_modules, is_compiled, remove
 
 
-@click.command("compile", short_help="Compile what works for every message, with a C compiler.")
+@click.command("compile")
 @click.option("--check", "only_check", is_flag=True, help="Only say whether Penstock runs compiled.")
 @click.option("--remove", "only_remove", is_flag=True, help="Remove what was compiled for this Python.")
 @json_option

@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 from penstock.cli.main import main
 
 
-@click.command("completion", short_help="Print what makes a shell complete penstock commands.")
+@click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     """Print a script that makes SHELL complete penstock commands and options.

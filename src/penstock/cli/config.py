@@ -19,7 +19,7 @@ from penstock.server.options.configuration import ConfigurationError, Layers, la
 from penstock.server.options.option_tree import OptionPath, flat
 
 
-@click.group("config", short_help="Check the broker's configuration, and show what it amounts to.")
+@click.group("config")
 def command() -> None:
     """Check the broker's configuration, and show what it amounts to.
 

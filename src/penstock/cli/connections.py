@@ -17,7 +17,7 @@ from penstock.cli.pages import ListRange, page_options, pages, show_one, show_pa
 COLUMNS = ("ID", "PROTOCOL", "PEER", "WHO", "SINCE", "OUT", "CONSUMERS", "INPUT", "OUTPUT", "THROTTLED")
 
 
-@click.group("connections", short_help="Connected clients and what they hold.")
+@click.group("connections")
 def command() -> None:
     """Clients connected over the three protocols, what they hold, and why they are throttled.
 

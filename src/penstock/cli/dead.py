@@ -20,7 +20,7 @@ from penstock.cli.pages import ListRange, page_options, pages, show_pages
 COLUMNS = ("QUEUE", "REASON", "MESSAGES", "OLDEST")
 
 
-@click.group("dead", short_help="Look at dead letters, or give them another chance.")
+@click.group("dead")
 def command() -> None:
     """Look at the dead letters of any queue, give them another chance, or remove them.
 

@@ -21,7 +21,7 @@ from penstock.cli.output import json_option, note, print_json, say
 MEDIA = {".toml": "application/toml", ".json": "application/json"}
 
 
-@click.group("definitions", short_help="Namespaces, queues and rules as one file.")
+@click.group("definitions")
 def command() -> None:
     """Namespaces, queues with their rules, and limits as one file: to keep, to compare, and to make a broker like it.
 

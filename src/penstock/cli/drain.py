@@ -20,7 +20,7 @@ from penstock.cli.output import json_option, print_json, say, when
 LOOK_EVERY = 0.5
 
 
-@click.group("drain", short_help="Let the queues get empty before a broker is stopped.")
+@click.group("drain")
 def command() -> None:
     """Refuse publishing so that the queues get empty; consumers go on.
 

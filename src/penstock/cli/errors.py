@@ -1,4 +1,4 @@
-"""What becomes of an error: one line on standard error and an exit code. Commands raise; only this module catches."""
+"""Errors become one line on standard error and an exit code. Commands raise; only this module catches."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 from typing import Any
 
 import click
+from typing_extensions import override
 
 from penstock.cli.output import print_error
 
 OK, FAILED, WRONG_USE, REFUSED, NOT_ENOUGH, UNDECIDED = 0, 1, 2, 3, 4, 5
 INTERRUPTED, READER_GONE = 130, 141
 
-#: The exit code of each error; one that is not here has that of its nearest base. By name, so that a command does not
-#: import what only others need.
+#: The exit code of each error, or of its nearest base. By name, so that a command imports only what it needs.
 CODES = {
     "builtins.OSError": FAILED,
     "builtins.ValueError": WRONG_USE,
@@ -38,12 +38,12 @@ CODES = {
     "penstock.spark.errors.SourceError": FAILED,
     "penstock.spark.lake.disk.LakeError": REFUSED,
 }
-#: What to install for the modules that a broker alone does not need.
+#: The extras that install modules which a broker alone does not need.
 EXTRAS = {"pyspark": "spark", "pandas": "spark", "fastavro": "spark", "jinja2": "spark", "pyarrow": "flight"}
 
 
 class CommandError(Exception):
-    """What a command itself has to tell: a line, more lines below it, and the exit code."""
+    """An error that only the command knows: its line, more lines below it, and the exit code."""
 
     def __init__(self, text: str, *more: str, exit_code: int = FAILED) -> None:
         super().__init__(text)
@@ -55,24 +55,17 @@ class CommandError(Exception):
 class CommandGroup(click.Group):
     """A group of commands that return their exit code; errors become one line and an exit code."""
 
-    def main(self, *args: Any, **extra: Any) -> Any:
-        """Run what the arguments say. The help reads all commands, and may meet an error before one runs."""
-        try:
-            return super().main(*args, **extra)
-        except Exception as error:
-            sys.exit(_report(error))
-
+    @override
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
         except (click.exceptions.Exit, click.ClickException):
-            raise  # click's own, which it tells with the usage of the command
+            raise  # click prints these with the usage of the command
         except (click.Abort, KeyboardInterrupt):
             code = INTERRUPTED
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the buffered output is gone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer has no reader
             code = READER_GONE
         except Exception as error:
             code = _report(error)

@@ -18,7 +18,7 @@ from penstock.cli.pages import ListRange, page_options, pages, show_one, show_pa
 COLUMNS = ("ID", "KIND", "STATE", "QUEUE", "TO", "DONE", "TOTAL", "BY", "BEGUN", "DETAIL")
 
 
-@click.group("jobs", short_help="Long work that the broker does in the background.")
+@click.group("jobs")
 def command() -> None:
     """Redriving, moving, deleting, purging and backups: how far they are, and how to stop them or go on.
 

@@ -37,7 +37,7 @@ LOCKS = ("MESSAGE", "QUEUE", "CONNECTION", "PEER", "SECONDS LEFT")
 EVENTS = ("POSITION", "AT", "WHAT", "QUEUE", "BY", "REASON", "DELIVERIES")
 
 
-@click.group("messages", short_help="Look into queues, search, publish, move and delete.")
+@click.group("messages")
 def command() -> None:
     """Look into queues and search them, which takes nothing; publish, move and delete.
 

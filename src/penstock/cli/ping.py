@@ -21,7 +21,7 @@ from penstock.client.urls import Address, parse
 PingResult = dict[str, Any]
 
 
-@click.command("ping", short_help="Is a broker there, and well?")
+@click.command("ping")
 @click.argument("url")
 @click.option("--count", type=click.IntRange(1), default=1, help="Ask so often. [default: 1]")
 @click.option("--interval", type=float, default=1.0, metavar="S", help="Pause between two. [default: 1]")

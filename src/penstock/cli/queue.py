@@ -46,7 +46,7 @@ def _flag(rule: structs.FieldInfo) -> Any:
             return click.option(f"--{flag}", type=click.Choice(list(schema["x-choices"])), help=about)
 
 
-@click.group("queue", short_help="One queue: make, configure, pause, purge, delete it.")
+@click.group("queue")
 def command() -> None:
     """One queue: look at it, make, configure, pause, resume, purge and delete it.
 

@@ -15,7 +15,7 @@ from penstock.cli.pages import ListRange, page_options, pages, show_pages
 from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 
 
-@click.command("queues", short_help="The queues of a broker.")
+@click.command("queues")
 @filter_options
 @page_options
 @api_options

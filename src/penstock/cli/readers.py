@@ -14,7 +14,7 @@ from penstock.cli.pages import ListRange, forget_name, page_options, pages, show
 COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LOST", "LEASED", "PIN", "SEEN", "OWNER")
 
 
-@click.group("readers", short_help="Readers of the journal, and how far behind they are.")
+@click.group("readers")
 def command() -> None:
     """Clients that read the journal through the Flight endpoint (Spark streams, mostly), and how far behind they are.
 

@@ -22,7 +22,7 @@ from penstock.client.messages import Message
 from penstock.client.protocol import client_protocol
 
 
-@click.command("receive", short_help="Take messages.")
+@click.command("receive")
 @click.argument("url")
 @click.option("--count", type=click.IntRange(1), default=1, help="So many messages. [default: 1]")
 @click.option("--all", "everything", is_flag=True, help="Until none comes for --wait seconds.")

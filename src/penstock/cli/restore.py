@@ -23,7 +23,7 @@ class Restored(NamedTuple):
     flag: str
 
 
-@click.command("restore", short_help="Make a data folder, or a journal in a database, of a backup.")
+@click.command("restore")
 @click.argument("backup", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("data", metavar="DATA")
 @json_option

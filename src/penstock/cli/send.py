@@ -26,7 +26,7 @@ CHUNK = 1024 * 1024
 DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id", "source_info")
 
 
-@click.command("send", short_help="Publish messages.")
+@click.command("send")
 @click.argument("url")
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
 @click.option("--file", "file", type=click.File("rb"), help="Each line of this file is a message; - is standard input.")

@@ -100,7 +100,7 @@ def options(command: Any) -> Any:
     return command
 
 
-@click.command("serve", short_help="Run the broker.")
+@click.command("serve")
 @options
 def command(config: str | None, **given: Any) -> int:
     """Run the broker, until SIGTERM or Ctrl-C.

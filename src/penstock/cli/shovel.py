@@ -29,7 +29,7 @@ from penstock.client.urls import parse
 BATCH = 256
 
 
-@click.command("shovel", short_help="Move a queue from one broker, or queue, to another.")
+@click.command("shovel")
 @click.argument("source")
 @click.argument("destination")
 @click.option("--count", type=click.IntRange(1), help="Move so many at most.")

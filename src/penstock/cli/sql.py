@@ -32,7 +32,7 @@ FORMATS = {".csv": "csv", ".parquet": "parquet"}
 MIB = 2**20
 
 
-@click.command("sql", short_help="Ask in SQL: what is in the queues, and what was.")
+@click.command("sql")
 @click.argument("query")
 @api_options
 @json_option

@@ -12,7 +12,7 @@ from penstock.cli.output import age, amount, json_option
 from penstock.cli.pages import show_one
 
 
-@click.command("status", short_help="How a broker is.")
+@click.command("status")
 @api_options
 @json_option
 def command(as_json: bool, api: Api) -> int:

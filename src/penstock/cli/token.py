@@ -30,7 +30,7 @@ def duration(text: str) -> float:
     return float(int(found[1]) * UNITS[found[2]])
 
 
-@click.group("token", short_help="Tokens: who may do what over HTTP and Flight.")
+@click.group("token")
 def command() -> None:
     """Make, list and revoke tokens for the HTTP API, the console and Flight. The broker keeps only their hashes.
 

@@ -55,7 +55,7 @@ class Look(NamedTuple):
     queues: Page[QueueSummary]
 
 
-@click.command("top", short_help="The queues as they change.")
+@click.command("top")
 @filter_options
 @click.option("--every", type=click.FloatRange(0.5, 3600), default=2.0, metavar="S", help="Look so often. [default: 2]")
 @click.option("--limit", type=click.IntRange(1, MOST), metavar="N", help="So many queues. [default: what fits, or 20]")

@@ -36,7 +36,7 @@ def listener_options(command: Any) -> Any:
     return command
 
 
-@click.command("up", short_help="Run a broker and the pipelines that turn its traffic into tables.")
+@click.command("up")
 @click.option("--data", default="./penstock-data", metavar="DIR", help="The broker's data. [default: ./penstock-data]")
 @click.option("--lake", default="./penstock-lake", metavar="DIR", help="The tables. [default: ./penstock-lake]")
 @click.option(

@@ -14,7 +14,7 @@ from penstock.cli.pages import ListRange, forget_name, page_options, pages, show
 COLUMNS = ("WRITER", "OWNER", "EPOCH", "PARTITIONS", "SEEN")
 
 
-@click.group("writers", short_help="Writers whose chunks are remembered, so that none counts twice.")
+@click.group("writers")
 def command() -> None:
     """Writers through the Flight endpoint (Spark, mostly) whose chunks the broker remembers, so that none counts twice.
 

@@ -17,7 +17,6 @@ from penstock.cli.pipeline.flags import EXIT_CODES
     "pipeline",
     cls=CommandGroup,
     epilog=EXIT_CODES,
-    short_help="Ready-made Spark pipelines: archive, insight, replay, decode.",
 )
 def command() -> None:
     """Ready-made Spark pipelines. docs/pipelines.md describes the tables that they make.
