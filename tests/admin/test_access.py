@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import sqlite3
 import ssl
 import stat
 import sys
@@ -17,13 +16,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.admin import access, audit
-from penstock.admin.access import FAILURE_SECONDS, FAILURES, LOGINS_OF_TOKEN, Caller, Gatekeeper, digest_of
+from penstock.admin import audit
+from penstock.admin import gatekeeper as gatekeeper_module
 from penstock.admin.audit import Audit
-from penstock.admin.http import Answer as Answered
+from penstock.admin.gatekeeper import FAILURE_SECONDS, FAILURES, LOGINS_OF_TOKEN, Caller, Gatekeeper, digest_of
+from penstock.admin.http import Response
 from penstock.admin.problems import problem
 from penstock.admin.routes import BY_NAME, ROUTES, Route
-from penstock.admin.store import FILE, StateFile
+from penstock.admin.store import StateFile
 from penstock.endpoint.rights import Allowed, AskRights
 from support.certificates import Authority
 from support.terminal import Terminal
@@ -329,7 +329,7 @@ async def _everybody(asked: AskRights) -> Allowed:
 
 
 def test_the_token_with_most_logins_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "MOST_LOGINS", 6)
+    monkeypatch.setattr(gatekeeper_module, "MOST_LOGINS", 6)
 
     async def story() -> None:
         store = StateFile("")
@@ -411,30 +411,15 @@ def test_what_changes_nothing_drops_no_changes(monkeypatch: pytest.MonkeyPatch) 
     store = StateFile("")
     log, route = Audit(store), BY_NAME["pause-queue"]
     caller = Caller("viewer", "", Allowed(open=False))
-    log.done(route, {}, caller, Answered(target="kept"))
+    log.record_change(route, {}, caller, Response(target="kept"))
     for number in range(100):
-        log.refused(route, {"queue": str(number)}, caller, problem("denied", "no"))
-        log.login(caller)
+        log.record_refusal(route, {"queue": str(number)}, caller, problem("denied", "no"))
+        log.record_login(caller)
     targets = [entry["target"] for entry in log.rows()]
     assert targets[0] == "kept"
     assert 10 <= len(targets) <= 16
     numbers = [entry["number"] for entry in log.rows()]
     assert Audit(store)._number == numbers[-1] == 201
-    store.close()
-
-
-def test_an_audit_log_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / FILE)) as earlier:
-        earlier.execute(
-            "create table audit (number integer primary key autoincrement, at, who, origin, action, target, outcome, "
-            "before, after, detail)"
-        )
-        earlier.execute("insert into audit values (7, 1, 'x', '', 'stop', '', 'done', 'null', 'null', '')")
-        earlier.commit()
-    store = StateFile(str(tmp_path))
-    log = Audit(store)
-    log.login(Caller("y", "", Allowed(open=False)))
-    assert [(entry["number"], entry["who"], entry["token"]) for entry in log.rows()] == [(7, "x", ""), (8, "y", "")]
     store.close()
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.admin import app as module
-from penstock.admin.access import Gatekeeper
 from penstock.admin.app import App
 from penstock.admin.audit import Audit
-from penstock.admin.http import Answer, Request
+from penstock.admin.gatekeeper import Gatekeeper
+from penstock.admin.http import Request, Response
 from penstock.admin.origins import Origins
 from penstock.admin.store import StateFile
 from penstock.endpoint.rights import Allowed, AskRights
@@ -39,9 +39,9 @@ class Rig:
             largest_publish=10_000,
         )
 
-    async def _publish(self, request: Request) -> Answer:
+    async def _publish(self, request: Request) -> Response:
         await self.go_on.wait()
-        return Answer({"ids": []})
+        return Response({"ids": []})
 
     async def ask(self, size: int) -> tuple[int, Any]:
         """Publish something of so many bytes. The status and the body."""

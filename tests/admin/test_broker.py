@@ -23,10 +23,10 @@ import pytest
 
 from penstock import compiled
 from penstock.admin import admin_requests as requests
-from penstock.admin.access import Caller
 from penstock.admin.audit import Audit
 from penstock.admin.definitions import Importer
-from penstock.admin.handlers.metrics import MOST_STREAMS
+from penstock.admin.gatekeeper import Caller
+from penstock.admin.handlers.live import MOST_STREAMS
 from penstock.admin.metrics import MOST_SERIES
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, problem
@@ -157,12 +157,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
         (
             {"queues": {f"default/{n}": {} for n in range(5)}},
             "false",
-            "more than limits.queues, 5: nothing was changed",
+            "exceed limits.queues, which is 5; nothing was changed",
         ),
-        ({"namespaces": ["a", "b"]}, "false", "more than limits.namespaces, 2: nothing was changed"),
+        ({"namespaces": ["a", "b"]}, "false", "exceed limits.namespaces, which is 2; nothing was changed"),
         ({"queues": {"default/ok": {}, f"default/{'x' * 21}": {}}}, "false", "a name has 1 to 20 bytes"),
         ({"namespaces": ["ok", "a/b"]}, "false", "a namespace no /"),
-        ({"queues": {"default/ok": {}}}, "true", "default/full has messages and can not be deleted: nothing"),
+        ({"queues": {"default/ok": {}}}, "true", "default/full has messages and can't be deleted; nothing"),
     ],
 )
 def test_an_import_that_would_be_refused_half_way_changes_nothing(
@@ -204,7 +204,7 @@ def test_an_import_that_is_refused_half_way_says_what_was_done() -> None:
     assert [each["name"] for each in told.current["made"]] == ["a/1", "a/2"]
     assert (told.current["refused"]["name"], told.current["left"]) == ("a/3", 3)
     store = StateFile("")
-    Audit(store).refused(BY_NAME["import-definitions"], {}, Caller("x", "", Allowed(open=False)), caught.value)
+    Audit(store).record_refusal(BY_NAME["import-definitions"], {}, Caller("x", "", Allowed(open=False)), caught.value)
     [entry] = store.rows("select outcome, after from audit")
     assert entry[0] == "partial"
     assert '"made":2,"of":5' in entry[1]

@@ -9,20 +9,21 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.admin.app import UNPROVEN_BODY_BYTES
-from penstock.admin.connections import HANDSHAKES, PIECE, PROVEN, UNPROVEN, Acceptor, HttpConnection, oldest_of_most
+from penstock.admin.acceptor import HANDSHAKES, Acceptor, oldest_of_most
+from penstock.admin.app import ANONYMOUS_BODY_BYTES
+from penstock.admin.connections import AUTHENTICATED, UNAUTHENTICATED
 from penstock.admin.http_process import listen
+from penstock.admin.parsing import PIECE, Input
 from support.brokers import companion
 from support.certificates import Authority, client_context
 from support.web import Api, WebBroker, eventually
 
 #: More than there are places, whatever each of them has begun.
-CROWD = PROVEN + UNPROVEN + 50
+CROWD = AUTHENTICATED + UNAUTHENTICATED + 50
 #: Bytes that the system keeps for a connection at both ends, and more than the process reads at a time.
 READ_AHEAD = 64 * 2**20
 LOGIN = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -72,7 +73,7 @@ def test_unfinished_requests_with_a_token_keep_no_probe_out(tmp_path: Path) -> N
         head = b"POST /api/v1/queues/default/q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
         head += b"Expect: 100-continue\r\nAuthorization: Bearer " + api.token.encode() + b"\r\n\r\n"
         with ExitStack() as stack:
-            for _ in range(PROVEN):
+            for _ in range(AUTHENTICATED):
                 client = stack.enter_context(_dialled(api))
                 client.sendall(head)
                 assert client.recv(12) == b"HTTP/1.1 100"  # the token is known, and the body is waited for
@@ -87,7 +88,7 @@ def test_clients_that_keep_a_connection_keep_nobody_out(api: Api) -> None:
     head = (
         b"GET /api/v1/session HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + api.token.encode() + b"\r\n\r\n"
     )
-    with _crowd(api, head, PROVEN + 50) as clients:
+    with _crowd(api, head, AUTHENTICATED + 50) as clients:
         assert clients[-1].recv(12) == b"HTTP/1.1 200"
         _works(api)
 
@@ -111,14 +112,14 @@ def test_clients_that_leave_their_answers_make_room(broker: WebBroker) -> None:
     asked = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100
     before = _files(broker)
     with ExitStack() as stack:
-        for _ in range(UNPROVEN + 20):
+        for _ in range(UNAUTHENTICATED + 20):
             client = stack.enter_context(socket.socket())
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.settimeout(20)
             client.connect((where.hostname, where.port))
             client.sendall(asked)
             assert client.recv(12) == b"HTTP/1.1 200"
-        assert _files(broker) - before <= UNPROVEN + 5
+        assert _files(broker) - before <= UNAUTHENTICATED + 5
         _works(broker.api)
 
 
@@ -128,12 +129,12 @@ def test_clients_that_do_not_close_over_tls_make_room(tmp_path: Path) -> None:
     http = {"address": "127.0.0.1:0", "tls_certificate": str(made.path), "tls_key": str(made.key)}
     with WebBroker(tmp_path, http=http) as broker, ExitStack() as stack:
         where, context, before = Api(broker.addresses["http"]), client_context(), _files(broker)
-        for _ in range(UNPROVEN + 20):
+        for _ in range(UNAUTHENTICATED + 20):
             plain = stack.enter_context(_dialled(where))
             client = stack.enter_context(context.wrap_socket(plain))
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
-        assert _files(broker) - before <= UNPROVEN + 5
+        assert _files(broker) - before <= UNAUTHENTICATED + 5
 
 
 def _files(broker: WebBroker) -> int:
@@ -161,30 +162,32 @@ def test_tiny_chunks_of_others_wait_in_line() -> None:
     """One connection parses one piece in a turn of the loop, however many have more; small reads are not delayed."""
     pieces: list[int] = []
 
-    class Recorder(HttpConnection):
+    class Recorder:
         """Serves nothing: records what it would parse."""
 
-        def __init__(self) -> None:
-            self.proven, self._in_line, self._unparsed = False, False, b""
-            self.loop = asyncio.get_running_loop()
-            self.flow = SimpleNamespace(pause_reading=lambda: None)  # type: ignore[assignment]
+        authenticated = False
 
-        def _parse(self, size: int) -> None:
-            part, self._unparsed = self._unparsed[:size], self._unparsed[size:]
-            pieces.append(len(part))
-            if self._unparsed:
-                self._get_in_line()
+        def __init__(self) -> None:
+            self.loop = asyncio.get_running_loop()
+            self.input = Input(self)
+
+        def parse(self, data: bytes) -> None:
+            pieces.append(len(data))
+            self.input.enqueue()
+
+        def pause_reading(self) -> None:
+            pass
 
     async def main() -> None:
         clients = [Recorder() for _ in range(20)]
         for client in clients:
-            client.data_received(b"x" * 3 * PIECE)
-        Recorder().data_received(b"GET")
+            client.input.receive(b"x" * 3 * PIECE)
+        Recorder().input.receive(b"GET")
         assert pieces == [3]
         for turn in range(1, 3 * len(clients) + 1):
             await asyncio.sleep(0)
             assert pieces == [3, *[PIECE] * turn]
-        assert [client._unparsed for client in clients] == [b""] * len(clients)
+        assert not any(client.input for client in clients)
 
     asyncio.run(main())
 
@@ -199,7 +202,7 @@ def _answers(client: socket.socket) -> bytes:
 
 
 def test_a_body_without_a_token_is_small(api: Api) -> None:
-    body = b'{"token": "' + b"x" * UNPROVEN_BODY_BYTES + b'"}'
+    body = b'{"token": "' + b"x" * ANONYMOUS_BODY_BYTES + b'"}'
     problem = Api(api.address).refused("POST", "session", body)
     assert (problem["status"], problem["field"]) == (413, "body")
 

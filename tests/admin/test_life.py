@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.admin import journal
-from penstock.admin.journal import JournalView, LifeEvent
+from penstock.admin import journal_view
+from penstock.admin.journal_view import JournalView, LifeEvent
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.files.journal import OwnedFiles
 from penstock.journal.format.block import Block
@@ -49,8 +49,8 @@ def whole(view: JournalView, position: int) -> tuple[list[LifeEvent], int]:
 def test_a_life_is_told_piece_by_piece(
     view: JournalView, events: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "LOOKED_THROUGH", events)
-    monkeypatch.setattr(journal, "LOOKED_BYTES", size)
+    monkeypatch.setattr(journal_view, "SCANNED_EVENTS", events)
+    monkeypatch.setattr(journal_view, "SCANNED_BYTES", size)
     last = view.reader.latest - 1
     for position in (1, 2, 7, 20):
         found, requests = whole(view, position)
@@ -64,13 +64,13 @@ def test_a_life_is_told_piece_by_piece(
 def test_few_blocks_are_read_of_many(view: JournalView, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it costs is not the number of blocks: reading one takes longer than looking through thousands of bytes."""
     read: list[int] = []
-    told = journal._events_of
+    told = journal_view._events_of
 
     def counted(block: Block, position: int, start: int, stop: int) -> list[LifeEvent]:
         read.append(block.first)
         return told(block, position, start, stop)
 
-    monkeypatch.setattr(journal, "_events_of", counted)
+    monkeypatch.setattr(journal_view, "_events_of", counted)
     for position, blocks in ((1, 0), (7, 1), (501, 1), (5001, 1)):
         read.clear()
         whole(view, position)

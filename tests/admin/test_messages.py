@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.admin.pages import cursor_of
+from penstock.admin.pages import encode_cursor
 from support.web import Api, WebBroker, path_of
 
 
@@ -178,5 +178,5 @@ def test_the_life_of_a_message(broker: WebBroker, api: Api) -> None:
 @pytest.mark.parametrize("state", ["ready", "out", "delayed", "dead"])
 @pytest.mark.parametrize("place", [(), (1,), (1, 2), (1, 2, 3, 4)])
 def test_a_cursor_that_is_none_of_ours_is_told(api: Api, queue: str, state: str, place: tuple[int, ...]) -> None:
-    found = api.ask("GET", f"/api/v1/queues/{path_of(queue)}/messages", state=state, cursor=cursor_of(state, place))
+    found = api.ask("GET", f"/api/v1/queues/{path_of(queue)}/messages", state=state, cursor=encode_cursor(state, place))
     assert (found.status, found.value["field"]) == (400, "query.cursor")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.journal import JournalView
+from penstock.admin.journal_view import JournalView
 from penstock.admin.mirror import Mirror
-from penstock.admin.search import LOOKED_AT, SearchTerms, searched
+from penstock.admin.search import EXAMINED, SearchTerms, search_messages
 from penstock.admin.watched_broker import WatchedBroker
 from penstock.core.broker import Broker
 from penstock.journal.format.rows import MessageRow
@@ -96,12 +96,12 @@ def test_pages_of_queues_are_answered_without_the_broker(many_queues: QueueReque
     async def look() -> None:
         asked = Counting(queues=many_queues)
         mirror = Mirror(asked, clock=lambda: 100.0)
-        await mirror.fresh()
-        assert mirror.pieces == QUEUES // requests.PIECE
+        await mirror.ensure_fresh()
+        assert sum(isinstance(each, requests.Queues) for each in asked.asked) == QUEUES // requests.PIECE
         assert len(mirror.rows) == QUEUES
         before = len(asked.asked)
         for _ in range(100):
-            await mirror.fresh()
+            await mirror.ensure_fresh()
         assert len(asked.asked) == before
 
     asyncio.run(look())
@@ -138,14 +138,14 @@ def test_a_search_looks_at_a_bounded_number_and_goes_on(many_messages: MessageRe
     async def search() -> None:
         asked, journal = Counting(messages=many_messages), Stored()
         request = requests.Browse(namespace="default", name="q", state="ready")
-        found = await searched(asked, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
+        found = await search_messages(asked, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
         assert found.items == []
-        assert LOOKED_AT <= found.looked_at == journal.read <= LOOKED_AT + requests.PIECE
+        assert EXAMINED <= found.examined == journal.read <= EXAMINED + requests.PIECE
         after, needles = found.after, 0
         for _ in range(5):
             request = requests.Browse(namespace="default", name="q", state="ready", after=after)
-            found = await searched(asked, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
-            assert LOOKED_AT <= found.looked_at <= LOOKED_AT + requests.PIECE
+            found = await search_messages(asked, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
+            assert EXAMINED <= found.examined <= EXAMINED + requests.PIECE
             after, needles = found.after, needles + len(found.items)
         assert needles == 1
         assert journal.read == asked.items

@@ -42,16 +42,16 @@ def _toml(make: Callable[[int], str], bound: str, times: int = 10) -> Callable[[
 
 
 def _query() -> Attack:
-    from penstock.admin.http import QUERY_BYTES, decoded_query
+    from penstock.admin.http import QUERY_BYTES, parse_query
 
     def parse(raw: bytes) -> object:
-        return decoded_query(raw, None)
+        return parse_query(raw, None)
 
     return Attack(QUERY_BYTES, lambda size: b"&".join([b"a=1"] * (size // 4)), parse, taken=False)
 
 
 def _bodies() -> Attack:
-    from penstock.admin.http import decoded_body
+    from penstock.admin.http import parse_body
     from penstock.admin.problems import ApiProblem
     from penstock.admin.routes import ROUTES
 
@@ -61,7 +61,7 @@ def _bodies() -> Attack:
                 fields = b",".join(b'"%b":%b' % (name.encode(), data) for name in route.body.__struct_fields__)
                 for text in (data, b"{%b}" % fields):
                     try:
-                        decoded_body(text, route.body)
+                        parse_body(text, route.body)
                     except ApiProblem:
                         continue
                     raise AssertionError(f"{route.name} takes {text[:20]!r}")
@@ -73,20 +73,20 @@ def _bodies() -> Attack:
 def _cursor() -> Attack:
     import base64
 
-    from penstock.admin.pages import values_of
+    from penstock.admin.pages import decode_cursor
 
     def parse(text: str) -> object:
-        return values_of(text, tuple[int, ...])
+        return decode_cursor(text, tuple[int, ...])
 
     return Attack(2_000, lambda depth: base64.urlsafe_b64encode(b"\x91" * depth).decode(), parse, taken=False)
 
 
 def _payload(start: str, end: str) -> Callable[[], Attack]:
     def attack() -> Attack:
-        from penstock.admin.payloads import shown
+        from penstock.admin.payloads import render
 
         def parse(data: bytes) -> None:
-            if shown(data, len(data), None).encoding != "json":
+            if render(data, len(data), None).encoding != "json":
                 raise ValueError("no JSON that could be shown")
 
         return Attack(100, lambda depth: (start * depth + "1" + end * depth).encode(), parse, times=10_000)
@@ -105,21 +105,21 @@ def _origin() -> Attack:
 
 
 def _login() -> Attack:
-    from penstock.admin.http import decoded_body
+    from penstock.admin.http import parse_body
     from penstock.admin.resources.access import Login
 
     def parse(data: bytes) -> object:
-        return decoded_body(data, Login)
+        return parse_body(data, Login)
 
     return Attack(1_000, lambda size: json.dumps({"token": "x" * size}).encode(), parse)
 
 
 def _sql() -> Attack:
-    from penstock.admin.http import decoded_body
+    from penstock.admin.http import parse_body
     from penstock.admin.resources.sql import SQL_BYTES, SqlQuery
 
     def parse(data: bytes) -> object:
-        return decoded_body(data, SqlQuery)
+        return parse_body(data, SqlQuery)
 
     return Attack(SQL_BYTES, lambda size: json.dumps({"query": "(" * size}).encode(), parse)
 

@@ -1,7 +1,6 @@
-"""The console's files: what is served at ``/``, and what browsers may do with it.
+"""The files of the console, served at ``/``, and their content security policy.
 
-All files are read once, into a table by their path: a path that is not in it does not exist, so no path can lead
-anywhere else.
+All files are read once, into a table by path. Paths outside the table do not exist, so no traversal is possible.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PACKAGE = Path(__file__).parents[1]
-#: Where files are served, and where they are.
+#: URL prefixes and their folders.
 _FOLDERS = {
     "/": _PACKAGE / "admin" / "console",
     "/charts/": _PACKAGE / "web" / "charts",
@@ -27,7 +26,7 @@ _MEDIA_TYPES = {
     ".LICENSE": "text/plain; charset=utf-8",
 }
 
-#: Everything comes from here, and nothing is inline: what a payload or a name contains can not become a script.
+#: Everything is loaded from this origin, and nothing is inline: no payload or name can become a script.
 POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -43,7 +42,7 @@ POLICY = "; ".join(
 
 
 class Asset(NamedTuple):
-    """A file as it is answered. ``etag`` is of its content."""
+    """A file as it is served. ``etag`` is a hash of its content."""
 
     media_type: str
     etag: str
@@ -52,7 +51,7 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """All files of the console, by the path of their address."""
+    """All files of the console, by URL path."""
     found = {}
     for prefix, folder in _FOLDERS.items():
         for path in folder.rglob("*"):

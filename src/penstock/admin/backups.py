@@ -1,4 +1,4 @@
-"""Backups: copies of the journal, made while the broker runs, as folders. See ``journal/backup.py``."""
+"""Backups: copies of the journal in folders, made while the broker runs. See ``journal/backup.py``."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from collections.abc import Awaitable, Callable
 from penstock.admin.jobs import JobRecord
 from penstock.admin.problems import fail
 from penstock.admin.resources.operations import Backup
-from penstock.admin.times import moment
+from penstock.admin.times import to_datetime
 from penstock.journal import open_journal
 from penstock.journal.backup import Manifest, read_manifest
 from penstock.journal.errors import LogError
 
-#: Seconds between two looks at how far it is.
-LOOK_EVERY = 0.2
+#: Seconds between two updates of a job's progress.
+UPDATE_EVERY = 0.2
 
 
 class Backups:
-    """Makes and lists them."""
+    """Makes and lists backups."""
 
     def __init__(self, journal: str, folder: str) -> None:
-        """``journal`` is its URL; of one in memory there are no backups."""
+        """``journal`` is its URL."""
         self._journal = journal
         self.folder = folder
 
     def check(self, name: str) -> None:
-        """Raises ApiProblem if a backup of this name can't be made."""
+        """Raises ApiProblem if no backup with this name can be made."""
         if self._journal.startswith("memory:"):
-            fail("refused", "an ephemeral broker has no journal on disk to copy")
+            fail("refused", "an ephemeral broker has no journal on disk")
         if os.path.exists(os.path.join(self.folder, name)):
-            fail("conflict", f"there is a backup {name} already", field="body.name")
+            fail("conflict", f"a backup named {name} exists already", field="body.name")
 
-    def listed(self) -> list[Backup]:
-        """Those that are complete, by name."""
+    def complete(self) -> list[Backup]:
+        """The complete backups, by name."""
         if not os.path.isdir(self.folder):
             return []
         found = []
@@ -46,7 +46,7 @@ class Backups:
                     Backup(
                         name=name,
                         folder=path,
-                        created_at=moment(manifest.created_at),
+                        created_at=to_datetime(manifest.created_at),
                         position=manifest.position,
                         bytes=manifest.bytes,
                     )
@@ -54,7 +54,7 @@ class Backups:
         return found
 
     async def run(self, record: JobRecord, pace: Callable[[], Awaitable[None]]) -> None:
-        """Make one, in a thread."""
+        """Copy the journal in a thread, and update the job's progress."""
         copied = 0
         ended = False
 
@@ -69,7 +69,7 @@ class Backups:
             while not copying.done():
                 record.done = copied
                 await pace()
-                await asyncio.wait([copying], timeout=LOOK_EVERY)
+                await asyncio.wait([copying], timeout=UPDATE_EVERY)
             manifest = copying.result()
             record.done = record.total = manifest.bytes
             record.detail = target

@@ -1,4 +1,4 @@
-"""Definitions: namespaces, queues and limits as one value; the difference to what is there; and applying it."""
+"""Definitions: namespaces, queues and limits as one value. They are exported, compared and imported."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from penstock.core.policy import QueueRules, policy_of, rules_of
 
 
 class Importer:
-    """Exports, compares and applies. Queues are asked for one by one, so that nobody waits for long."""
+    """Exports, compares and applies definitions. It asks for one queue at a time, to keep the broker responsive."""
 
     def __init__(self, broker: WatchedBroker, mirror: Mirror) -> None:
         self._broker = broker
         self._mirror = mirror
 
     async def exported(self, limits: dict[str, Any]) -> Definitions:
-        """What is there now."""
+        """The current definitions."""
         await self._mirror.refresh()
         queues = {name: (await self._rules(name))[0] for name in sorted(self._mirror.names)}
         namespaces = await self._broker.ask(requests.Namespaces(), list[str])
         return Definitions(namespaces=namespaces, queues=queues, limits=limits)
 
     async def difference(self, wanted: Definitions, limits: dict[str, Any], *, remove: bool) -> list[Change]:
-        """What has to be done, in this order. Raises ApiProblem for what makes no sense, and what would be refused."""
+        """The changes to make, in order. Raises ApiProblem for definitions that are invalid or can't be applied."""
         for name in wanted.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
-                text = f"queues are named namespace/name, as in default/jobs, not {name!r}"
+                text = f"a queue is named namespace/name, as in default/jobs, not {name!r}"
                 fail("bad-request", text, field=f'body.queues["{name}"]')
         now = await self.exported(limits)
         needed = sorted({*wanted.namespaces, *(name.partition("/")[0] for name in wanted.queues)})
@@ -51,11 +51,11 @@ class Importer:
                 changes.append(Change(what="queue", name=name, action="change", before=before, after=rules))
         if remove:
             changes += _removals(wanted, now, needed)
-        self._check_room(changes, now, limits)
+        self._check_applicable(changes, now, limits)
         return changes + _limits(wanted.limits, limits)
 
-    def _check_room(self, changes: list[Change], now: Definitions, limits: dict[str, Any]) -> None:
-        """An import that the broker would refuse half-way is refused before it begins."""
+    def _check_applicable(self, changes: list[Change], now: Definitions, limits: dict[str, Any]) -> None:
+        """Reject an import that the broker would refuse halfway."""
         queues = [change.name for change in changes if (change.what, change.action) == ("queue", "create")]
         namespaces = [change.name for change in changes if (change.what, change.action) == ("namespace", "create")]
         for namespace, _, queue in (
@@ -72,11 +72,11 @@ class Importer:
         rows = {f"{row.namespace}/{row.name}": row for row in self._mirror.rows.values()}
         for change in changes:
             if (change.what, change.action) == ("queue", "delete") and not _is_empty(rows.get(change.name)):
-                text = f"the queue {change.name} has messages and can not be deleted: nothing was changed"
+                text = f"the queue {change.name} has messages and can't be deleted; nothing was changed"
                 fail("conflict", text, field="query.remove")
 
     async def apply(self, changes: list[Change], by: str) -> None:
-        """All of them, one after the other. Raises ApiProblem, which says what was done, where one can't be done."""
+        """Make the changes one by one. Raises ApiProblem at the first failure, with the changes made so far."""
         wanted = [change for change in changes if change.what != "limit"]
         for made, change in enumerate(wanted):
             try:
@@ -84,7 +84,7 @@ class Importer:
             except ApiProblem as error:
                 if not made:
                     raise
-                raise _stopped(error, wanted, made) from None
+                raise _partial(error, wanted, made) from None
         await self._mirror.refresh()
 
     async def _apply(self, change: Change, by: str) -> None:
@@ -118,26 +118,26 @@ class Importer:
 
 def _check_number(what: str, now: Sized, new: Sized, limits: dict[str, Any]) -> None:
     if new and len(now) + len(new) > limits[what]:
-        text = f"{len(now)} {what} and {len(new)} new ones are more than limits.{what}, {limits[what]}"
-        fail("conflict", f"{text}: nothing was changed", field=f"body.{what}")
+        text = f"{len(now)} {what} and {len(new)} new ones exceed limits.{what}, which is {limits[what]}"
+        fail("conflict", f"{text}; nothing was changed", field=f"body.{what}")
 
 
 def _is_empty(row: QueueRow | None) -> bool:
     return row is None or not (row.ready or row.out or row.delayed or row.dead or row.damaged)
 
 
-def _stopped(error: ApiProblem, changes: list[Change], made: int) -> ApiProblem:
-    """What was done of an import, in its order, and what was not."""
+def _partial(error: ApiProblem, changes: list[Change], made: int) -> ApiProblem:
+    """The problem of an import that stopped halfway: the changes made, the one refused, and how many are left."""
     done, refused = changes[:made], changes[made]
     names = [{"what": each.what, "name": each.name, "action": each.action} for each in (*done, refused)]
-    told = error.problem
     text = (
         f"{made} of {len(changes)} changes were made, up to {done[-1].action} {done[-1].what} {done[-1].name}; then "
-        f"{refused.action} {refused.what} {refused.name} was refused: {told.detail}. Import again to make the rest"
+        f"{refused.action} {refused.what} {refused.name} was refused: {error.problem.detail}. "
+        "Import again to make the rest"
     )
     state = {"made": names[:-1], "refused": names[-1], "left": len(changes) - made}
     summary = {"made": made, "of": len(changes), "last": names[-2], "refused": names[-1]}
-    return problem(told.code, text, field=told.field, current=state, made=summary)
+    return problem(error.problem.code, text, field=error.problem.field, current=state, made=summary)
 
 
 def _removals(wanted: Definitions, now: Definitions, needed: list[str]) -> list[Change]:
@@ -152,7 +152,7 @@ def _removals(wanted: Definitions, now: Definitions, needed: list[str]) -> list[
 
 
 def _limits(wanted: dict[str, Any], now: dict[str, Any]) -> list[Change]:
-    """Limits are the configuration's: the difference is told, and not applied."""
+    """Limits belong to the configuration: differences are reported, not applied."""
     note = "limits are set in the configuration file and take effect with a restart"
     return [
         Change(what="limit", name=name, action="change", before=now.get(name), after=value, note=note)
@@ -162,7 +162,7 @@ def _limits(wanted: dict[str, Any], now: dict[str, Any]) -> list[Change]:
 
 
 def as_toml(definitions: Definitions) -> str:
-    """The same as TOML."""
+    """Definitions as TOML."""
     lines = [f'format = "{definitions.format}"', f"namespaces = {_toml(definitions.namespaces)}", "", "[limits]"]
     lines += [f"{name} = {_toml(value)}" for name, value in definitions.limits.items()]
     for name, rules in definitions.queues.items():
@@ -172,5 +172,5 @@ def as_toml(definitions: Definitions) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML has it: its strings and lists are JSON's, but for one character that has to be escaped."""
+    """A value in TOML, whose strings and lists are those of JSON except for the escaping of DEL."""
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 
 import uvicorn
 
-from penstock.admin.connections import Acceptor, connection_type
+from penstock.admin.acceptor import Acceptor
+from penstock.admin.connections import connection_type
 from penstock.admin.service import AdminService, largest_publish
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.companion import Reporter, begin, limit_memory, read_settings, wait_for_address

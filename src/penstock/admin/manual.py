@@ -1,4 +1,4 @@
-"""The tables of docs/http-api.md, from the table of routes: a test keeps the page as this says."""
+"""Writes the tables of docs/http-api.md from the table of routes. A test checks that the page is current."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ BEGIN, END = "<!-- routes: written by penstock.admin.manual -->", "<!-- end of r
 WHERE = {
     "open": "",
     "known": "",
-    "some": " somewhere",
-    "queue": " of the queue",
-    "namespace": " of the namespace",
-    "body": " of the queues named",
-    "all": " of all (`*`)",
+    "some": " for any queue",
+    "queue": " for the queue",
+    "namespace": " for the namespace",
+    "body": " for the queues named",
+    "all": " for all (`*`)",
 }
 
 
@@ -28,7 +28,7 @@ def tables() -> str:
     lines += ["", "| code | status | |", "|---|---|---|"]
     lines += [f"| `{code}` | {STATUS[code]} | {TITLES[code]} |" for code in STATUS]
     common = ", ".join(f"`{code}`" for code in COMMON)
-    return "\n".join([*lines, "", f"Every route may answer {common}."])
+    return "\n".join([*lines, "", f"Every route may also respond with {common}."])
 
 
 def _line(route: Route) -> str:
@@ -55,7 +55,7 @@ def _named(kind: Any) -> str:
 
 
 def main(path: str) -> None:
-    """Write the tables into the page."""
+    """Update the tables in the page."""
     page = Path(path)
     text = page.read_text()
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)

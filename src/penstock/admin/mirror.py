@@ -1,7 +1,7 @@
-"""Figures of all queues, asked for piece by piece and kept here: lists are sorted and filtered without the broker.
+"""A copy of all queues' figures, so that lists are sorted and filtered without the broker.
 
-Every few seconds a pass asks for all queues, some hundred at a time, so that the broker's own clients have their turns
-in between. Rates come from what the counters have grown by since the pass before.
+Every few seconds a pass fetches all queues, a few hundred at a time, so that the broker serves its clients in between.
+Rates are computed from the growth of counters between two passes.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from penstock.admin.admin_requests import BrokerFigures, QueueRow, QueueRows
 from penstock.admin.problems import ApiProblem
 from penstock.admin.resources.common import Sample
 from penstock.admin.resources.queues import Rates
-from penstock.admin.times import moment
+from penstock.admin.times import to_datetime
 from penstock.admin.watched_broker import WatchedBroker
 
-#: Seconds between two passes: while somebody looks, and else; and after which figures are asked for anew.
+#: Seconds between two passes while figures are requested and otherwise; and the age at which figures are refreshed.
 QUICK, SLOW, FRESH = 1.0, 5.0, 1.0
-#: Seconds without a request after which nobody looks.
+#: Seconds without a request after which passes slow down.
 IDLE = 15.0
-#: Samples that are kept: ten minutes while somebody looks.
+#: Samples that are kept: ten minutes of quick passes.
 MOST_SAMPLES = 600
-#: Seconds for which queues are looked through before others have a turn.
+#: Seconds for which one request selects queues before it yields to others.
 SLICE = 0.005
-#: How much of a rate is that of the last pass.
+#: Weight of the last pass in a rate.
 WEIGHT = 0.6
 
 
 class QueueTotals(NamedTuple):
-    """Sums over queues. ``oldest`` is the lowest place of a ready message, 0 if there is none."""
+    """Sums over queues. ``oldest`` is the lowest position of a ready message, 0 if there is none."""
 
     queues: int = 0
     ready: int = 0
@@ -45,13 +45,13 @@ class QueueTotals(NamedTuple):
     consumers: int = 0
     oldest: int = 0
     published: int = 0
-    settled: int = 0
     delivered: int = 0
+    settled: int = 0
     redelivered: int = 0
 
 
 class MessageCounts(NamedTuple):
-    """Messages since this process began to count."""
+    """Messages since this process started."""
 
     published: int = 0
     delivered: int = 0
@@ -60,7 +60,7 @@ class MessageCounts(NamedTuple):
 
 
 class Mirror:
-    """The figures as of the last pass."""
+    """The figures of the last pass."""
 
     def __init__(self, broker: WatchedBroker, clock: Callable[[], float] = time.monotonic) -> None:
         self._broker = broker
@@ -69,94 +69,92 @@ class Mirror:
         self.names: dict[str, int] = {}
         self.rates: dict[int, Rates] = {}
         self.figures: BrokerFigures | None = None
-        self.before: BrokerFigures | None = None
+        self.previous_figures: BrokerFigures | None = None
         self.counted = MessageCounts()
         self.samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
-        #: Pieces that were asked for, for tests of what a page costs.
-        self.pieces = 0
-        self._taken = 0.0
-        self._looked = 0.0
-        self._outdated = False
+        self._refreshed_at = 0.0
+        self._requested_at = 0.0
+        self._stale = False
         self._pass: asyncio.Task[None] | None = None
         self.changed = asyncio.Event()
-        #: Not while the broker stands by.
+        #: False while the broker is on standby.
         self.serving = True
 
     async def run(self) -> None:
-        """Keep up to date, for ever."""
+        """Refresh until cancelled."""
         while True:
             try:
                 await self.refresh()
                 self.serving = True
-            except Exception as error:  # the broker is away: whoever asks is told
-                self._taken = 0.0
+            except Exception as error:  # requests report that the broker is away
+                self._refreshed_at = 0.0
                 self.serving = not (isinstance(error, ApiProblem) and error.problem.code == "standby")
-            quick = self._clock() - self._looked < IDLE
+            quick = self._clock() - self._requested_at < IDLE
             await asyncio.sleep(QUICK if quick else SLOW)
 
-    async def known(self) -> None:
-        """Until there are figures at all."""
+    async def ensure_loaded(self) -> None:
+        """Return once there are any figures."""
         if self.figures is None:
             await self.refresh()
 
     @property
     def identity(self) -> bytes:
-        """Of the journal: IDs of messages begin with it."""
+        """The journal's identity, with which message IDs begin."""
         assert self.figures is not None
         return self.figures.identity
 
-    async def fresh(self) -> None:
-        """Figures that are not older than a second. Raises ApiProblem while the broker is away."""
-        self._looked = self._clock()
-        while self._outdated or self._clock() - self._taken > FRESH:
+    async def ensure_fresh(self) -> None:
+        """Refresh figures older than a second. Raises ApiProblem while the broker is away."""
+        self._requested_at = self._clock()
+        while self._stale or self._clock() - self._refreshed_at > FRESH:
             await self.refresh()
 
-    def outdate(self) -> None:
-        """Something was changed through us: whoever made it so wants to see it."""
-        self._outdated = True
+    def invalidate(self) -> None:
+        """Refresh before the next use: a request has changed something."""
+        self._stale = True
 
     async def refresh(self) -> None:
-        """A pass, or the one that is under way."""
+        """Run a pass, or wait for the one in progress."""
         if self._pass is None or self._pass.done():
-            self._pass = asyncio.create_task(self._take())
+            self._pass = asyncio.create_task(self._fetch())
         await asyncio.shield(self._pass)
 
-    async def _take(self) -> None:
-        self._outdated = False
+    async def _fetch(self) -> None:
+        self._stale = False
         figures = await self._broker.ask(requests.Figures(), BrokerFigures)
         rows: dict[int, QueueRow] = {}
         after = 0
         while True:
             part = await self._broker.ask(requests.Queues(after=after), QueueRows)
-            self.pieces += 1
             rows.update((row.number, row) for row in part.rows)
             if not part.more or not part.rows:
                 break
             after = part.rows[-1].number
         now = self._clock()
         if self.rows or self.figures is not None:
-            self.counted = MessageCounts(*map(sum, zip(self.counted, *self._growth(rows), strict=True)))
-        self._note_rates(rows, now - self._taken if self._taken else 0.0)
-        self.rows, self._taken = rows, now
+            growth = (_growth(self.rows.get(number), row, new=True) for number, row in rows.items())
+            self.counted = MessageCounts(*map(sum, zip(self.counted, *growth, strict=True)))
+        self._note_rates(rows, now - self._refreshed_at if self._refreshed_at else 0.0)
+        self.rows, self._refreshed_at = rows, now
         self.names = {f"{row.namespace}/{row.name}": row.number for row in rows.values()}
-        self.before, self.figures = self.figures, figures
+        self.previous_figures, self.figures = self.figures, figures
         self._note_sample(figures)
         self.changed.set()
         self.changed = asyncio.Event()
 
     def note(self, row: QueueRow) -> None:
-        """One queue as it is now: somebody has just changed it."""
+        """Store the current figures of one queue."""
         self.rows[row.number] = row
         self.names[f"{row.namespace}/{row.name}"] = row.number
 
     def forget(self, full_name: str) -> None:
-        """A queue is no more."""
+        """Remove a queue that was deleted."""
         number = self.names.pop(full_name, None)
         if number is not None:
             self.rows.pop(number, None)
 
-    async def chosen(self, wanted: Callable[[QueueRow], bool]) -> list[QueueRow]:
-        """Those queues. Others have their turns in between: patterns may be many, and so may queues."""
+    async def select(self, wanted: Callable[[QueueRow], bool]) -> list[QueueRow]:
+        """The queues that are wanted. It yields in between: there may be many queues and many patterns."""
         found: list[QueueRow] = []
         until = time.monotonic() + SLICE
         for row in list(self.rows.values()):
@@ -169,21 +167,12 @@ class Mirror:
 
     def totals(self) -> QueueTotals:
         """Sums over all queues."""
-        return total_of(self.rows.values())
+        return sum_queues(self.rows.values())
 
     def total_rates(self, rows: Iterable[QueueRow]) -> Rates:
-        """Sums over those queues."""
-        chosen = [self.rates.get(row.number, _STILL) for row in rows]
-        return Rates(
-            published=round(sum(each.published for each in chosen), 3),
-            delivered=round(sum(each.delivered for each in chosen), 3),
-            settled=round(sum(each.settled for each in chosen), 3),
-            redelivered=round(sum(each.redelivered for each in chosen), 3),
-        )
-
-    def _growth(self, rows: dict[int, QueueRow]) -> list[tuple[int, int, int, int]]:
-        """How much each queue has grown since the last pass; all of it, for one that is new."""
-        return [_grown(self.rows.get(number), row, new=True) for number, row in rows.items()]
+        """Sums of the rates of queues."""
+        rates = [self.rates.get(row.number, _STILL) for row in rows]
+        return Rates(**{name: round(sum(getattr(each, name) for each in rates), 3) for name in MessageCounts._fields})
 
     def _note_rates(self, rows: dict[int, QueueRow], seconds: float) -> None:
         if seconds <= 0:
@@ -191,9 +180,9 @@ class Mirror:
         found: dict[int, Rates] = {}
         for number, row in rows.items():
             earlier = self.rows.get(number)
-            grown = _grown(earlier, row)
-            if any(grown) or number in self.rates:
-                rates = _blended(self.rates.get(number, _STILL), grown, seconds)
+            growth = _growth(earlier, row)
+            if any(growth) or number in self.rates:
+                rates = _smooth(self.rates.get(number, _STILL), growth, seconds)
                 if rates != _STILL:
                     found[number] = rates
         self.rates = found
@@ -202,7 +191,7 @@ class Mirror:
         totals, rates = self.totals(), self.total_rates(self.rows.values())
         self.samples.append(
             Sample(
-                at=moment(figures.now),
+                at=to_datetime(figures.now),
                 published_per_second=rates.published,
                 delivered_per_second=rates.delivered,
                 settled_per_second=rates.settled,
@@ -223,8 +212,14 @@ def settled(row: QueueRow) -> int:
     return acknowledged + popped + dropped + purged
 
 
+def counts_of(row: QueueRow) -> MessageCounts:
+    """The counters of a queue."""
+    published, _, _, _, _, _, _, delivered, redelivered = row.counters
+    return MessageCounts(published, delivered, settled(row), redelivered)
+
+
 def dead_by_reason(rows: Iterable[QueueRow]) -> dict[str, int]:
-    """Dead letters of queues."""
+    """Dead letters of queues by reason."""
     reasons: Counter[str] = Counter()
     for row in rows:
         if row.reasons:
@@ -232,14 +227,14 @@ def dead_by_reason(rows: Iterable[QueueRow]) -> dict[str, int]:
     return dict(reasons)
 
 
-def total_of(rows: Iterable[QueueRow]) -> QueueTotals:
+def sum_queues(rows: Iterable[QueueRow]) -> QueueTotals:
     """Sums over queues."""
     sums = [0] * len(QueueTotals._fields)
     oldest = 0
     for row in rows:
         values = (
             1, row.ready, row.out, row.delayed, row.dead, row.damaged, row.bytes, row.consumers, 0,
-            row.counters[0], settled(row), row.counters[7], row.counters[8],
+            *counts_of(row),
         )  # fmt: skip
         sums = [total + value for total, value in zip(sums, values, strict=True)]
         if row.oldest and (not oldest or row.oldest < oldest):
@@ -247,28 +242,19 @@ def total_of(rows: Iterable[QueueRow]) -> QueueTotals:
     return QueueTotals(*sums)._replace(oldest=oldest)
 
 
-def _grown(earlier: QueueRow | None, row: QueueRow, *, new: bool = False) -> tuple[int, int, int, int]:
-    """Published, delivered, settled, redelivered since then; for a queue that was not there, nothing unless ``new``."""
+def _growth(earlier: QueueRow | None, row: QueueRow, *, new: bool = False) -> MessageCounts:
+    """Growth of the counters since ``earlier``. For an unknown queue their value if ``new``, otherwise nothing."""
+    now = counts_of(row)
     if earlier is None:
-        return (row.counters[0], row.counters[7], settled(row), row.counters[8]) if new else (0, 0, 0, 0)
-    pairs = (
-        (row.counters[0], earlier.counters[0]),
-        (row.counters[7], earlier.counters[7]),
-        (settled(row), settled(earlier)),
-        (row.counters[8], earlier.counters[8]),
-    )
-    published, delivered, gone, again = (max(0, now - then) for now, then in pairs)
-    return published, delivered, gone, again
+        return now if new else MessageCounts()
+    return MessageCounts(*(max(0, count - before) for count, before in zip(now, counts_of(earlier), strict=True)))
 
 
-def _blended(rates: Rates, grown: tuple[int, int, int, int], seconds: float) -> Rates:
-    def mixed(rate: float, count: int) -> float:
-        value = WEIGHT * count / seconds + (1 - WEIGHT) * rate
+def _smooth(rates: Rates, growth: MessageCounts, seconds: float) -> Rates:
+    """Exponentially smoothed rates."""
+
+    def rate(name: str, count: int) -> float:
+        value: float = WEIGHT * count / seconds + (1 - WEIGHT) * getattr(rates, name)
         return round(value, 3) if value >= 0.005 else 0.0
 
-    return Rates(
-        published=mixed(rates.published, grown[0]),
-        delivered=mixed(rates.delivered, grown[1]),
-        settled=mixed(rates.settled, grown[2]),
-        redelivered=mixed(rates.redelivered, grown[3]),
-    )
+    return Rates(**{name: rate(name, count) for name, count in growth._asdict().items()})

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, from the table of routes and the types of what travels."""
+"""The OpenAPI 3.1 document, generated from the table of routes and the types of requests and responses."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _MEDIA = {
     "metrics": ("application/openmetrics-text", "text/plain"),
     "page": ("text/html",),
 }
-#: What stands in a path.
-_PLACES: dict[str, dict[str, Any]] = {
+#: Schemas of path parameters.
+_PATH_PARAMS: dict[str, dict[str, Any]] = {
     "namespace": {"type": "string", "minLength": 1, "maxLength": 255},
     "queue": {"type": "string", "minLength": 1, "maxLength": 255},
     "name": {"type": "string", "minLength": 1, "maxLength": 255},
@@ -38,7 +38,7 @@ def document(version: str, cookie: str) -> dict[str, Any]:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Penstock", "version": version, "summary": "See and steer a Penstock broker."},
+        "info": {"title": "Penstock", "version": version, "summary": "Observe and control a Penstock broker."},
         "paths": paths,
         "components": {
             "schemas": components,
@@ -51,7 +51,7 @@ def document(version: str, cookie: str) -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.about,
         "tags": [_tag(route)],
@@ -64,13 +64,13 @@ def _operation(route: Route) -> dict[str, Any]:
         content = {"application/json": {"schema": _schema(route.body)}}
         if route.name == "import-definitions":
             content["application/toml"] = {"schema": {"type": "string"}}
-        told["requestBody"] = {"required": True, "content": content}
-    return told
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": _PLACES[name]}
+        {"name": name, "in": "path", "required": True, "schema": _PATH_PARAMS[name]}
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     if route.query is not None:
@@ -93,8 +93,8 @@ def _responses(route: Route) -> dict[str, Any]:
     for code in (*COMMON, *route.problems):
         codes.setdefault(STATUS[code], []).append(code)
     for status, names in sorted(codes.items()):
-        told = {"application/problem+json": {"schema": _schema(Problem)}}
-        responses.setdefault(str(status), {"description": ", ".join(dict.fromkeys(names)), "content": told})
+        content = {"application/problem+json": {"schema": _schema(Problem)}}
+        responses.setdefault(str(status), {"description": ", ".join(dict.fromkeys(names)), "content": content})
     return responses
 
 

@@ -1,8 +1,8 @@
-"""Where a request comes from: the client's address behind proxies, the host it names, and the page that sent it.
+"""The origin of a request: the client's address behind proxies, the host that it names, and the page that sent it.
 
-A hostile page can make a browser send requests here in two ways. Across origins, the browser says so, in
-``Sec-Fetch-Site`` and ``Origin``. By DNS rebinding, the page's own host name suddenly leads to our address, so nothing
-is across origins; but ``Host`` still has the hostile name. So requests without a token must name a host that we know.
+A hostile page can make a browser send requests here in two ways. Cross-origin requests are marked by the browser, in
+``Sec-Fetch-Site`` and ``Origin``. With DNS rebinding, the page's own host name resolves to our address, so nothing is
+cross-origin, but ``Host`` still contains the hostile name. So requests without a token must name a known host.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from penstock.admin.problems import fail
 
-#: Ports that browsers leave out of ``Host`` and ``Origin``.
+#: Ports that browsers omit from ``Host`` and ``Origin``.
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 Scope = Mapping[str, Any]
@@ -31,7 +31,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Origin | None:
-        """None: it is no origin of the web, as "null" is none."""
+        """None if it is no web origin, such as ``null``."""
         try:
             parts = urlsplit(text)
             port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
 
 
 class Origins:
-    """Judges by the listener's ``address``, whether it speaks TLS, and the options of ``HttpListener``."""
+    """Checks requests against the listener's address and the options of ``HttpListener``."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Origins:
         self._tls = tls
         self._public = Origin.parse(public_url)
         self._proxies = [ipaddress.ip_network(each) for each in proxy_from]
-        #: With TLS the certificate says which names are ours; a Unix-domain socket is out of a browser's reach.
+        #: With TLS the certificate limits the names; browsers can't reach a Unix-domain socket.
         self._any_host = tls or address.startswith("unix:")
         names = [address.rpartition(":")[0], socket.gethostname(), "localhost", *host_names]
         self._hosts = {_plain_host(name) for name in names} | ({self._public.host} if self._public else set())
 
     def client_address(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """The client's address: the last in ``X-Forwarded-For`` that is no proxy's, if a proxy of ours has sent it."""
+        """The client's address: behind our own proxies, the last one in ``X-Forwarded-For`` that is not a proxy."""
         client = scope.get("client")
         if not client:
             return "unix"
@@ -73,7 +73,7 @@ class Origins:
         return address
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Raises ApiProblem for a host name that is not known to be ours. Browsers always send one."""
+        """Raises ApiProblem for an unknown host name. Browsers always send one."""
         host = headers.get("host")
         if host is None or self._any_host:
             return
@@ -83,30 +83,30 @@ class Origins:
             return
         fail(
             "denied",
-            f"{host[:200]!r} is not known as a name of this broker: use its address, show a token in the request, "
+            f"{host[:200]!r} is not a known name of this broker: use its address, send a token with the request, "
             "or add the name to host_names of [http], or set public_url",
             field="header.Host",
         )
 
     def check_page(self, scope: Scope, headers: Mapping[str, str]) -> None:
-        """Raises ApiProblem for a change that a page of another origin makes a browser ask for."""
+        """Raises ApiProblem for a change that a page of another origin made the browser send."""
         site, sender = headers.get("sec-fetch-site"), headers.get("origin")
         if site is not None and site not in ("same-origin", "none"):
             fail("denied", "changes are not accepted from pages of other origins", field="header.Sec-Fetch-Site")
-        if sender is None or site == "same-origin":  # the browser has compared, and pages can not set this header
+        if sender is None or site == "same-origin":  # set by the browser; pages can't set this header
             return
         own = Origin.parse(f"{scope['scheme']}://{headers.get('host')}")
         found = Origin.parse(sender)
         if found is None or found not in (own, self._public):
             fail(
                 "denied",
-                f"changes are not accepted from pages of {sender[:200]}; if that is where browsers reach this broker, "
+                f"changes are not accepted from pages of {sender[:200]}; if browsers reach this broker at that URL, "
                 "set public_url of [http] to it",
                 field="header.Origin",
             )
 
     def is_secure(self, headers: Mapping[str, str]) -> bool:
-        """Whether the browser reaches us over TLS, so that its cookie may be kept to that."""
+        """Whether the browser reaches us over TLS, so that its cookie can be marked Secure."""
         sender = Origin.parse(headers.get("origin", "")) or self._public
         return self._tls or (sender is not None and sender.scheme == "https")
 
@@ -120,7 +120,7 @@ def _plain_host(host: str | None) -> str:
 
 
 def _address(text: str) -> Address | None:
-    """An address without a zone; an IPv4 one that is written as IPv6 as what it is. None: it is none."""
+    """An address without its zone, IPv4-mapped ones as IPv4. None if it is not an address."""
     try:
         found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,6 +1,7 @@
-"""Payloads as people and programs see them: JSON, text, hex or base64, up to a limit; and the way back.
+"""Payloads as JSON, text, hex or base64, and back to bytes.
 
-JSON is the payload's own text, without the space between its tokens: a parser would change digits, names and order.
+JSON payloads keep their own text except for whitespace between tokens: decoding and encoding them would change digits,
+names and order.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from penstock.admin.problems import fail
 from penstock.admin.resources.messages import Encoding, Payload
 
 
-def shown(data: bytes, most: int, encoding: Encoding | None) -> Payload:
-    """The first ``most`` bytes in this encoding, or in the one that fits best; what is no JSON is not shown as JSON."""
+def render(data: bytes, most: int, encoding: Encoding | None) -> Payload:
+    """The first ``most`` bytes in this encoding, or in the best one. Invalid JSON is rendered as text or hex."""
     part = data[:most]
     truncated = len(part) < len(data)
     if encoding in (None, "json") and not truncated and (encoding or data[:1] in (b"{", b"[", b'"')):
         text = _json(data)
         if text is not None:
             return Payload(size=len(data), encoding="json", value=msgspec.Raw(text), truncated=False)
-    chosen = _best(part, truncated=truncated) if encoding in (None, "json") else encoding
-    value = msgspec.Raw(msgspec.json.encode(_encoded(part, chosen)))
-    return Payload(size=len(data), encoding=chosen, value=value, truncated=truncated)
+    best = _best(part, truncated=truncated) if encoding in (None, "json") else encoding
+    value = msgspec.Raw(msgspec.json.encode(_encoded(part, best)))
+    return Payload(size=len(data), encoding=best, value=value, truncated=truncated)
 
 
 def _best(part: bytes, *, truncated: bool) -> Encoding:
@@ -44,10 +45,7 @@ def _encoded(part: bytes, encoding: Encoding) -> str:
 
 
 def _json(data: bytes) -> bytes | None:
-    """The text on one line, None if it is no JSON.
-
-    What readers of an answer may stumble over is none either: numbers that no double holds, depths that no stack does.
-    """
+    """The JSON text on one line. None if it is invalid or hard for clients to parse: huge numbers, deep nesting."""
     try:
         msgspec.json.decode(data)
         return msgspec.json.format(data, indent=-1)
@@ -55,21 +53,22 @@ def _json(data: bytes) -> bytes | None:
         return None
 
 
-def data_of(value: msgspec.Raw, encoding: Encoding, field: str) -> bytes:
-    """The bytes that a payload means. Raises ApiProblem."""
+def parse_payload(value: msgspec.Raw, encoding: Encoding, field: str) -> bytes:
+    """The bytes of a payload in a request. Raises ApiProblem."""
     try:
         if encoding == "json":
             bytes(value).decode()
             return msgspec.json.format(bytes(value), indent=-1)
         text = msgspec.json.decode(value, type=str)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        fail("bad-request", f"a payload in {encoding} is {_WANTED.get(encoding, 'a string')}: {error}", field=field)
+        fail(
+            "bad-request",
+            f"a payload in {encoding} must be {'valid JSON' if encoding == 'json' else 'a string'}: {error}",
+            field=field,
+        )
     try:
         if encoding == "text":
             return text.encode()
         return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
-        fail("bad-request", f"the payload is not {encoding}", field=field)
-
-
-_WANTED = {"json": "a value of JSON"}
+        fail("bad-request", f"the payload is not valid {encoding}", field=field)

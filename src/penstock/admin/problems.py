@@ -1,4 +1,4 @@
-"""Problems on their way to a client: what is raised, and the status that each has."""
+"""Problems: the exception that handlers raise, and the status and title of each code."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ STATUS: dict[Code, int] = {
     "standby": 503,
 }
 TITLES: dict[Code, str] = {
-    "bad-request": "The request can not be understood",
-    "unauthenticated": "No token that is known",
+    "bad-request": "The request is malformed",
+    "unauthenticated": "No valid token",
     "denied": "Not allowed",
-    "not-found": "There is no such thing",
-    "method-not-allowed": "The path does not take this method",
-    "conflict": "It is not in a state for this",
-    "stale": "It has changed meanwhile",
+    "not-found": "Not found",
+    "method-not-allowed": "The path does not support this method",
+    "conflict": "Its state does not allow this",
+    "stale": "It has changed in the meantime",
     "too-large": "The request is too large",
-    "unsupported-type": "The body is of another type",
-    "version-required": "The version that is to be changed must be named",
+    "unsupported-type": "The body has the wrong media type",
+    "version-required": "The request must name the version to change",
     "too-many": "Too many requests",
-    "internal": "A fault of the broker",
-    "refused": "The broker does not take it now",
-    "away": "The broker does not answer",
-    "standby": "The broker stands by: another one serves",
+    "internal": "Internal error",
+    "refused": "The broker refuses it now",
+    "away": "The broker does not respond",
+    "standby": "The broker is on standby: another one serves",
 }
-#: Problems that every route may have.
+#: Problems of every route.
 COMMON: tuple[Code, ...] = (
     "bad-request",
     "unauthenticated",
@@ -53,12 +53,12 @@ COMMON: tuple[Code, ...] = (
 )
 
 
-#: Seconds after which a client may try again, where nothing better is known.
+#: Seconds until a client may try again, where nothing better is known.
 RETRY_AFTER = 5
 
 
 class ApiProblem(Exception):
-    """A problem to be told to the client. ``made``: what was changed nevertheless, for the audit log."""
+    """A problem to send to the client. ``made`` summarizes changes made before it, for the audit log."""
 
     def __init__(self, problem: Problem, retry_after: int = RETRY_AFTER, made: Any = None) -> None:
         super().__init__(problem.detail)
@@ -70,7 +70,7 @@ class ApiProblem(Exception):
 def problem(
     code: Code, detail: str, *, field: str = "", current: Any = None, retry_after: int = RETRY_AFTER, made: Any = None
 ) -> ApiProblem:
-    """What to raise."""
+    """The exception for a problem."""
     return ApiProblem(
         Problem(
             type=f"/problems/{code}",
@@ -87,5 +87,5 @@ def problem(
 
 
 def fail(code: Code, detail: str, *, field: str = "", current: Any = None) -> NoReturn:
-    """Raise it."""
+    """Raise a problem."""
     raise problem(code, detail, field=field, current=current)

@@ -1,4 +1,4 @@
-"""What the broker's processes take of the machine, from Linux's ``/proc``: elsewhere nothing is known."""
+"""CPU, memory and files used by the broker's processes, from Linux's ``/proc``. Other systems report nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessFigures(NamedTuple):
-    """Of one process. ``started_at`` is in seconds since 1970."""
+    """Figures of one process. ``started_at`` is in seconds since 1970."""
 
     cpu_seconds: float
     resident_bytes: int
@@ -24,7 +24,7 @@ class ProcessFigures(NamedTuple):
 
 
 def own_processes() -> dict[str, ProcessFigures]:
-    """Those of the broker, by what they do: this one serves HTTP, its parent is the broker, which has Flight beside."""
+    """Figures by role: this process serves HTTP, its parent is the broker, and a sibling may serve Flight."""
     broker = os.getppid()
     found = {"broker": figures_of(broker), "http": figures_of(os.getpid())}
     for child in _children(broker):
@@ -35,10 +35,10 @@ def own_processes() -> dict[str, ProcessFigures]:
 
 
 def figures_of(process: int) -> ProcessFigures | None:
-    """None: it has ended, or there is no ``/proc``."""
+    """None if the process has ended, or there is no ``/proc``."""
     folder = _PROC / str(process)
     try:
-        # behind the name, which may have spaces and parentheses
+        # after the name, which may contain spaces and parentheses
         values = (folder / "stat").read_text().rpartition(")")[2].split()
         [limit] = [line for line in (folder / "limits").read_text().splitlines() if line.startswith("Max open files")]
         [booted] = [line for line in (_PROC / "stat").read_text().splitlines() if line.startswith("btime ")]

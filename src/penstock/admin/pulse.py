@@ -1,7 +1,7 @@
-"""When the broker was last heard from, and giving up on it when it is silent.
+"""A heartbeat of the broker, and timeouts for requests while it is silent.
 
-Twice a second the broker is asked for its figures, on a connection of its own. Silence is counted in ticks of our own
-loop: a machine that gives this process no turn for a while must not make a healthy broker look hung.
+Twice a second the broker is asked for its figures, on a separate connection. Silence is measured in ticks of our own
+loop, so that a busy machine that does not schedule this process does not make a healthy broker look hung.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from contextlib import asynccontextmanager, suppress
 from penstock.admin.admin_requests import BrokerFigures
 from penstock.admin.problems import ApiProblem, problem
 
-#: Seconds between two ticks. Every other one asks.
+#: Seconds between two ticks. Every other tick asks.
 TICK = 0.25
-#: Seconds of silence after which overview, readiness, metrics and the stream say that the broker does not answer.
+#: Seconds of silence after which overview, readiness, metrics and the stream report the broker as not responding.
 SILENT_SECONDS = 2.0
-#: Seconds of silence after which every other request that only looks at things gives up.
+#: Seconds of silence after which all other read-only requests fail.
 GIVE_UP_SECONDS = 10.0
 
 
 class Pulse:
-    """``ask`` asks for the figures, however long that takes."""
+    """``ask`` asks the broker for its figures, without a timeout."""
 
     def __init__(self, ask: Callable[[], Awaitable[BrokerFigures]], clock: Callable[[], float] = time.time) -> None:
         self._ask = ask
         self._clock = clock
-        #: Seconds since the broker was last heard from, and when that was.
+        #: Seconds since the broker last responded, and when that was.
         self.silence = 0.0
         self.heard_at = clock()
-        self._asked: asyncio.Task[BrokerFigures] | None = None
-        #: What waits for the broker, with the silence after which it gives up.
+        self._question: asyncio.Task[BrokerFigures] | None = None
+        #: Timeouts of requests that wait for the broker, with the silence that they accept.
         self._waiting: dict[asyncio.Timeout, float] = {}
 
     async def run(self) -> None:
-        """Listen, for ever."""
+        """Ask until cancelled."""
         ticks = 0
         while True:
             if ticks % 2 == 0:
-                self._question()
+                self._ask_once()
             await asyncio.sleep(TICK)
             ticks += 1
             self.silence += TICK
@@ -49,17 +49,17 @@ class Pulse:
                 limit.reschedule(asyncio.get_running_loop().time())
 
     def heard(self) -> None:
-        """The broker has answered something."""
+        """Note that the broker has responded."""
         self.silence, self.heard_at = 0.0, self._clock()
 
     def check(self, seconds: float = SILENT_SECONDS) -> None:
-        """Raises ApiProblem if the broker is silent for so long."""
+        """Raises ApiProblem if the broker has been silent for this long."""
         if self.silence >= seconds:
             raise self._problem()
 
     @asynccontextmanager
     async def patience(self, seconds: float = SILENT_SECONDS) -> AsyncIterator[None]:
-        """What waits for the broker. Raises ApiProblem once that is silent for so long, and at once if it is."""
+        """A context for waiting: raises ApiProblem once the broker has been silent for this long."""
         self.check(seconds)
         limit = asyncio.timeout(None)
         try:
@@ -75,21 +75,21 @@ class Pulse:
             raise
 
     async def figures(self) -> BrokerFigures:
-        """Of this moment. Raises ApiProblem if the broker is silent, stands by, or is away."""
+        """Current figures. Raises ApiProblem if the broker is silent, on standby, or away."""
         async with self.patience():
-            return await asyncio.shield(self._question())
+            return await asyncio.shield(self._ask_once())
 
     def _problem(self) -> ApiProblem:
         return problem("away", f"the broker has not answered for {self.silence:.0f} seconds")
 
-    def _question(self) -> asyncio.Task[BrokerFigures]:
-        """The one that is asked. There is one at a time, however many want to know."""
-        if self._asked is None or self._asked.done():
-            self._asked = asyncio.create_task(self._answered())
-            self._asked.add_done_callback(_seen)
-        return self._asked
+    def _ask_once(self) -> asyncio.Task[BrokerFigures]:
+        """The question in progress, or a new one. All callers share it."""
+        if self._question is None or self._question.done():
+            self._question = asyncio.create_task(self._answer())
+            self._question.add_done_callback(_consume_exception)
+        return self._question
 
-    async def _answered(self) -> BrokerFigures:
+    async def _answer(self) -> BrokerFigures:
         try:
             figures = await self._ask()
         except ApiProblem as error:
@@ -100,7 +100,7 @@ class Pulse:
         return figures
 
 
-def _seen(task: asyncio.Task[BrokerFigures]) -> None:
-    """A question that nobody waits for may fail without a word."""
+def _consume_exception(task: asyncio.Task[BrokerFigures]) -> None:
+    """Keep asyncio from logging a failure that no request waits for."""
     with suppress(asyncio.CancelledError):
         task.exception()

@@ -1,7 +1,7 @@
-"""Search among the messages of one queue and state: a bounded number of them is looked at for each request.
+"""Search in the messages of one queue and state. Each request examines a bounded number of messages.
 
-What the broker knows of a message (ID, reason, deliveries) is compared first, then what the journal has, so that
-payloads are only read of messages that could be wanted.
+The broker's facts about a message (ID, reason, deliveries) are compared first, then those in the journal, so that
+payloads are read only for possible matches.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import msgspec
 
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import BrowsedMessage, Items
-from penstock.admin.journal import JournalView
+from penstock.admin.journal_view import JournalView
 from penstock.admin.resources.messages import MessagesQuery, Search
-from penstock.admin.times import micros
+from penstock.admin.times import to_micros
 from penstock.admin.watched_broker import WatchedBroker
 from penstock.journal.format.rows import MessageRow
 from penstock.schema import Reason
 
-#: Messages that one request looks at, and payload bytes that it reads.
-LOOKED_AT = 20_000
+#: Messages that one request examines, and payload bytes that it reads.
+EXAMINED = 20_000
 READ_BYTES = 64 * 2**20
-#: Messages, and their bytes, that are read in one go.
+#: Messages, and their bytes, that are read at a time.
 READ_AT_ONCE = 250
 GROUP_BYTES = 8 * 2**20
 
@@ -30,7 +30,7 @@ _REASONS = {reason.name.lower(): int(reason) for reason in Reason}
 
 
 class SearchTerms(NamedTuple):
-    """Terms, as they are compared."""
+    """The terms of a search; all must match."""
 
     payload: bytes = b""
     other_payload: bytes = b""
@@ -42,26 +42,26 @@ class SearchTerms(NamedTuple):
     deliveries: int = 0
 
     @classmethod
-    def of(cls, terms: Search | MessagesQuery) -> Self:
-        """From what a request says."""
+    def parse(cls, terms: Search | MessagesQuery) -> Self:
+        """The terms in a request."""
         return cls(
             terms.text.encode(),
             bytes.fromhex(terms.hex),
             terms.id.lower(),
             terms.correlation_id.encode(),
-            micros(terms.published_from),
-            micros(terms.published_to),
+            to_micros(terms.published_from),
+            to_micros(terms.published_to),
             _REASONS[terms.reason] if terms.reason else 0,
             terms.deliveries,
         )
 
     @property
-    def anything(self) -> bool:
-        """Whether all messages are wanted."""
+    def match_all(self) -> bool:
+        """Whether all messages match."""
         return self == SearchTerms()
 
-    def may_be(self, item: BrowsedMessage, identity: bytes) -> bool:
-        """Whether a message could be wanted, as far as the broker knows."""
+    def match_item(self, item: BrowsedMessage, identity: bytes) -> bool:
+        """Whether the broker's facts about a message match."""
         raw = item.asked or identity + item.position.to_bytes(8, "big")
         return (
             (not self.id or raw.hex().startswith(self.id))
@@ -69,8 +69,8 @@ class SearchTerms(NamedTuple):
             and item.deliveries >= self.deliveries
         )
 
-    def fits(self, message: MessageRow) -> bool:
-        """Whether it is, as far as the journal knows."""
+    def match_message(self, message: MessageRow) -> bool:
+        """Whether the message in the journal matches."""
         at = message.published_at or message.at
         return (
             self.payload in message.payload
@@ -81,24 +81,23 @@ class SearchTerms(NamedTuple):
         )
 
     @property
-    def of_the_journal(self) -> bool:
-        """Whether messages have to be read to know."""
-        plain = self._replace(id="", reason=0, deliveries=0)
-        return not plain.anything
+    def need_message(self) -> bool:
+        """Whether messages have to be read from the journal."""
+        return not self._replace(id="", reason=0, deliveries=0).match_all
 
 
 class Matches(NamedTuple):
-    """What was found. ``after`` is where to go on, empty at the end."""
+    """The result. ``after`` is the cursor for the next request, empty at the end."""
 
     items: list[BrowsedMessage]
     messages: dict[int, MessageRow]
     after: tuple[int, ...]
-    looked_at: int
+    examined: int
     searched_bytes: int
     total: int
 
 
-async def searched(
+async def search_messages(
     broker: WatchedBroker,
     journal: JournalView,
     asked: requests.Browse,
@@ -106,25 +105,25 @@ async def searched(
     limit: int,
     identity: bytes,
 ) -> Matches:
-    """The first messages behind a place that are wanted, with what the journal has of them."""
+    """The first messages after ``asked.after`` that match, as the broker and the journal store them."""
     search = _Search(journal, wanted, limit)
-    after, looked_at = asked.after, 0
+    after, examined = asked.after, 0
     while True:
-        piece = min(requests.PIECE, limit - len(search.items)) if wanted.anything else requests.PIECE
+        piece = min(requests.PIECE, limit - len(search.items)) if wanted.match_all else requests.PIECE
         part = await broker.ask(msgspec.structs.replace(asked, after=after, limit=piece), Items)
-        candidates = [each for each in enumerate(part.items) if wanted.may_be(each[1], identity)]
-        last = await search.look_at(candidates)
+        candidates = [each for each in enumerate(part.items) if wanted.match_item(each[1], identity)]
+        last = await search.examine(candidates)
         seen = len(part.items) if last is None else last + 1
-        looked_at += seen
+        examined += seen
         ended = not part.after and seen == len(part.items)
-        if ended or search.full or looked_at >= LOOKED_AT:
-            after = () if ended else _behind(part, seen - 1, asked)
-            return Matches(search.items, search.messages, after, looked_at, search.size, part.total)
+        if ended or search.full or examined >= EXAMINED:
+            after = () if ended else _cursor(part, seen - 1, asked)
+            return Matches(search.items, search.messages, after, examined, search.size, part.total)
         after = part.after
 
 
 class _Search:
-    """Gathers what is wanted, until there is enough."""
+    """Collects matches up to the limit."""
 
     def __init__(self, journal: JournalView, wanted: SearchTerms, limit: int) -> None:
         self._journal = journal
@@ -138,8 +137,8 @@ class _Search:
     def full(self) -> bool:
         return len(self.items) >= self._limit or self.size > READ_BYTES
 
-    async def look_at(self, candidates: list[tuple[int, BrowsedMessage]]) -> int | None:
-        """Read messages and keep those that are wanted. Returns the last that was looked at, None if all were."""
+    async def examine(self, candidates: list[tuple[int, BrowsedMessage]]) -> int | None:
+        """Read candidates and keep the matches. Returns the number of the last one examined, None if all were."""
         at = 0
         while at < len(candidates):
             group = self._group(candidates[at:])
@@ -148,9 +147,9 @@ class _Search:
                 at += 1
                 self.size += item.size
                 message = read.get(item.place)
-                if message is None and self._wanted.of_the_journal:
+                if message is None and self._wanted.need_message:
                     continue
-                if message is None or self._wanted.fits(message):
+                if message is None or self._wanted.match_message(message):
                     self.items.append(item)
                     if message is not None:
                         self.messages[item.place] = message
@@ -159,8 +158,8 @@ class _Search:
         return None
 
     def _group(self, candidates: list[tuple[int, BrowsedMessage]]) -> list[tuple[int, BrowsedMessage]]:
-        """So many as may be wanted, and are read in one go."""
-        most = READ_AT_ONCE if self._wanted.of_the_journal else min(READ_AT_ONCE, self._limit - len(self.items))
+        """The next candidates to read at once."""
+        most = READ_AT_ONCE if self._wanted.need_message else min(READ_AT_ONCE, self._limit - len(self.items))
         group: list[tuple[int, BrowsedMessage]] = []
         size = 0
         for each in candidates[:most]:
@@ -171,8 +170,8 @@ class _Search:
         return group
 
 
-def _behind(part: Items, index: int, asked: requests.Browse) -> tuple[int, ...]:
-    """Where a request goes on that has seen this message last."""
+def _cursor(part: Items, index: int, asked: requests.Browse) -> tuple[int, ...]:
+    """The cursor after this message."""
     item = part.items[index]
     if asked.state == "out":
         return (0, part.begin + index + 1, item.position)

@@ -7,23 +7,24 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.access import Gatekeeper
 from penstock.admin.admin_requests import BrokerFigures
-from penstock.admin.app import App, Handler
+from penstock.admin.app import App
 from penstock.admin.assets import assets
 from penstock.admin.audit import Audit
 from penstock.admin.backups import Backups
+from penstock.admin.gatekeeper import Gatekeeper
 from penstock.admin.handlers.access import AccessHandlers
 from penstock.admin.handlers.broker import BrokerHandlers
 from penstock.admin.handlers.jobs import JobHandlers
+from penstock.admin.handlers.live import LiveHandlers
 from penstock.admin.handlers.messages import MessageHandlers
-from penstock.admin.handlers.metrics import LiveHandlers
 from penstock.admin.handlers.peers import PeerHandlers
 from penstock.admin.handlers.pipelines import PipelineHandlers
 from penstock.admin.handlers.queues import QueueHandlers
 from penstock.admin.handlers.sql import SqlHandlers
+from penstock.admin.http import Handlers
 from penstock.admin.jobs import Jobs
-from penstock.admin.journal import JournalView
+from penstock.admin.journal_view import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.origins import Origins
 from penstock.admin.pulse import Pulse
@@ -60,7 +61,9 @@ class AdminService:
         gatekeeper = Gatekeeper(self._rights, self.store)
         backups = Backups(settings.journal, settings.backups)
         self.jobs = Jobs(self.broker, self.mirror, self.journal, self.store, audit, backups.run, reporter.fault)
-        whole = BrokerHandlers(self.broker, self.pulse, self.mirror, self.journal, settings, gatekeeper.cookie)
+        broker_handlers = BrokerHandlers(
+            self.broker, self.pulse, self.mirror, self.journal, settings, gatekeeper.cookie
+        )
         queues = QueueHandlers(self.broker, self.mirror, self.journal)
         pipelines = PipelineHandlers(settings.lake)
         self.tracer = _tracer(settings, reporter)
@@ -72,16 +75,16 @@ class AdminService:
             self.mirror,
             self.journal,
             settings,
-            whole,
+            broker_handlers,
             queues,
             self.jobs,
             pipelines,
             self.tracer,
         )
         self.sql = Pool(SqlSettings(journal=settings.journal, broker_socket=settings.broker_socket))
-        handlers: dict[str, Handler] = {
+        handlers: Handlers = {
             **AccessHandlers(self.broker, gatekeeper, audit, origins).handlers,
-            **whole.handlers,
+            **broker_handlers.handlers,
             **queues.handlers,
             **MessageHandlers(self.broker, self.mirror, self.journal).handlers,
             **PeerHandlers(self.broker).handlers,
@@ -96,33 +99,33 @@ class AdminService:
             audit,
             reporter.fault,
             origins,
-            changed=self.mirror.outdate,
-            files=_file,
+            changed=self.mirror.invalidate,
+            files=assets(),
             open_routes=("metrics", "metrics-per-queue") if settings.public_metrics else (),
             largest_publish=largest_publish(settings),
         )
         self._tasks: list[asyncio.Task[None]] = []
 
     async def _rights(self, asked: AskRights) -> Allowed:
-        """Soon, or not at all: who asks holds what it has heard before."""
+        """Fails soon if the broker is silent: the gatekeeper then uses cached rights."""
         async with self.pulse.patience():
             return await self.broker.ask(asked, Allowed)
 
     async def start(self) -> None:
-        """Begin what goes on in the background."""
+        """Start the background tasks."""
         self._tasks += [asyncio.create_task(self.pulse.run()), asyncio.create_task(self.mirror.run())]
         if self.tracer is not None:
             self.tracer.start()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop streams, jobs and background tasks."""
         self.live.end()
         self.jobs.stop()
         for task in self._tasks:
             task.cancel()
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Stop, and close all connections and files."""
         self.stop()
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
@@ -136,18 +139,13 @@ class AdminService:
 
 
 def largest_publish(settings: AdminSettings) -> int:
-    """Bytes of the largest body: a payload in hex, and what is said about it."""
+    """Bytes of the largest body: a payload in hex, and the fields around it."""
     return 3 * settings.payload_bytes + 2**20
 
 
 def _tracer(settings: AdminSettings, reporter: Reporter) -> Tracer | None:
     if not settings.traces_endpoint:
         return None
-    from penstock.admin.traces import Tracer  # noqa: PLC0415  # it needs an extra of its own
+    from penstock.admin.traces import Tracer  # noqa: PLC0415  # needs the extra otel
 
     return Tracer(settings, reporter)
-
-
-def _file(path: str) -> tuple[str, str, bytes] | None:
-    found = assets().get(path)
-    return (found.media_type, found.etag, found.body) if found is not None else None

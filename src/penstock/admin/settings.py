@@ -1,4 +1,4 @@
-"""What the HTTP process is told when it starts: see ``endpoint/lines.py``."""
+"""The settings that the broker sends to the HTTP process when it starts it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from penstock.endpoint.settings import EndpointSettings
 
 
 class AdminSettings(EndpointSettings, frozen=True, kw_only=True):
-    """How it is to be, and what it tells of the broker's configuration."""
+    """Settings of the HTTP process, and the parts of the broker's configuration that it shows."""
 
     version: str
-    #: How the broker's code runs: see ``penstock.compiled``.
+    #: Whether the broker's code is compiled: see ``penstock.compiled``.
     code: str
     #: The title of each protocol, by name.
     protocols: dict[str, str] = msgspec.field(default_factory=dict)
-    #: The data folder, where its own state is kept; empty: nothing is kept.
+    #: The data folder, for the state of the HTTP process; if empty, the state is in memory only.
     data: str
-    #: The folder of a journal in files; empty: it is in memory, or in a database.
+    #: The folder of a journal in files; empty if it is in memory or in a database.
     folder: str = ""
     #: As in ``HttpListener``.
     public_url: str = ""
@@ -28,7 +28,7 @@ class AdminSettings(EndpointSettings, frozen=True, kw_only=True):
     public_metrics: bool = False
     backups: str = ""
     lake: str = ""
-    #: Where traces are sent; empty: nowhere. The share of messages, and patterns of their queues.
+    #: The URL for traces, or empty; the share of messages that are traced, and patterns of their queues.
     traces_endpoint: str = ""
     traces_ratio: float = 1.0
     traces_queues: list[str] = msgspec.field(default_factory=list)

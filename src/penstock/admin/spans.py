@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry out of the events of the journal, by its semantic conventions for messaging.
+"""Makes OpenTelemetry spans from events of the journal, following the semantic conventions for messaging.
 
-A message is one trace: ``publish``, then for each delivery ``process`` with a ``settle`` below it. All IDs are made of
-positions in the journal, so nothing has to be remembered, and an event that is read again gives the same spans.
+Each message is one trace: ``publish``, then ``process`` for each delivery, with a child ``settle``. All IDs are derived
+from positions in the journal, so nothing is stored, and reading an event again yields the same spans.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow as pa
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-#: What became of a message.
+#: Kinds of events that end a delivery or a message.
 OUTCOMES = ("acknowledged", "popped", "returned", "requeued", "dead", "dropped")
-#: Reasons for which a delivery has failed even though the message goes on.
+#: Reasons of failed deliveries after which the message stays in its queue.
 FAILED = ("lost", "lock_expired")
 
 
 class TracedEvent(NamedTuple):
-    """A row of the view ``events``: the columns that spans need. Times are microseconds since 1970."""
+    """The columns of the view ``events`` that spans need. Times are microseconds since 1970."""
 
     position: int
     kind: str
@@ -43,7 +43,7 @@ def events_of(batch: pa.RecordBatch) -> Iterator[TracedEvent]:
 
 
 def spans_of(event: TracedEvent, ratio: float) -> list[Span]:
-    """What an event adds to the trace of its message, if that is one of the share that is wanted."""
+    """The spans of an event, if its message is in the sampled ``ratio``."""
     if event.message_id is None or event.kind not in ("published", "redriven", *OUTCOMES):
         return []
     trace = blake2b(event.message_id, digest_size=16).digest()
@@ -59,7 +59,7 @@ def spans_of(event: TracedEvent, ratio: float) -> list[Span]:
 
 
 def _settled(event: TracedEvent, message: bytes, trace: bytes, published: bytes) -> list[Span]:
-    """The delivery, if there was one, and its end."""
+    """The delivery, if there was one, and its settlement."""
     spans, parent = [], published
     if event.delivered_at is not None:
         parent = _span_id(message, "process", event.position)
@@ -86,7 +86,7 @@ def _span(
     kind: Span.SpanKind.ValueType,
 ) -> Span:
     destination = f"{event.namespace}/{event.queue}"
-    told: dict[str, str | int | None] = {
+    attributes: dict[str, str | int | None] = {
         "messaging.system": "penstock",
         "messaging.operation.name": name,
         "messaging.operation.type": operation,
@@ -105,7 +105,7 @@ def _span(
         kind=kind,
         start_time_unix_nano=event.at * 1000,
         end_time_unix_nano=event.at * 1000,
-        attributes=[_attribute(key, value) for key, value in told.items() if value is not None],
+        attributes=[_attribute(key, value) for key, value in attributes.items() if value is not None],
     )
 
 

@@ -1,6 +1,6 @@
-"""What the HTTP process keeps for itself: audit log, jobs, logins and saved queries, in one SQLite file with the data.
+"""The state of the HTTP process: audit log, jobs, logins and saved queries, in one SQLite file in the data folder.
 
-The broker does not need it: without the file everything goes on, and only what was noted here is forgotten.
+The broker does not need the file: if it is lost, only this state is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 FILE = "admin.sqlite"
-#: The audit log's changes, and what was asked for and changed nothing: see ``Audit``.
+#: Changes and attempts: see ``Audit``.
 _ENTRIES = """(
     number integer primary key,
     at integer not null, who text not null, origin text not null, action text not null, target text not null,
@@ -32,13 +32,13 @@ create table if not exists queries (
 
 
 class StateFile:
-    """The file. Used from one thread."""
+    """The SQLite file. Used from one thread."""
 
-    #: Eight hex digits that this file, and so the broker, keeps for good.
+    #: Eight hex digits that stay the same for the life of the file.
     identity: str
 
     def __init__(self, folder: str) -> None:
-        """``folder`` is the data folder; empty: nothing is kept after the end. A file that is damaged is put aside."""
+        """``folder`` is the data folder; if empty, the state is in memory only. A damaged file is moved aside."""
         self._path = os.path.join(folder, FILE) if folder else ":memory:"
         try:
             self._open()
@@ -53,19 +53,17 @@ class StateFile:
         self._database.execute("pragma journal_mode = wal")
         self._database.execute("pragma synchronous = normal")
         self._database.executescript(_TABLES)
-        if "token" not in {name for _, name, *_ in self.rows("pragma table_info(audit)")}:  # of an earlier version
-            self.write("alter table audit add column token text not null default ''")
         self.write("insert or ignore into facts (name, value) values ('identity', ?)", (secrets.token_hex(4),))
         [(self.identity,)] = self.rows("select value from facts where name = 'identity'")
 
     def write(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Change something; it is kept on return. Returns the number of the row that was added."""
+        """Execute and commit a statement. Returns the number of the row that was added."""
         return self._database.execute(statement, values).lastrowid or 0
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Ask for something."""
+        """The rows that a statement selects."""
         return self._database.execute(statement, values).fetchall()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()

@@ -1,7 +1,7 @@
-"""Traces for a collector of OpenTelemetry, over OTLP/HTTP: a thread that follows the journal from its present end.
+"""Exports traces to an OpenTelemetry collector over OTLP/HTTP, from a thread that follows the journal.
 
-What could not be sent yet is not kept: it is in the journal, and read again from there. A collector that is away for
-long costs events, which are counted, and no memory.
+Unsent spans are not buffered: their events are read from the journal again. So an unavailable collector costs no
+memory; if it is away for too long, events are skipped and counted.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views import arrow
 from penstock.patterns import fits_queue
 
-#: Seconds between two looks at the journal; after a failure twice as long each time, up to the longest.
+#: Seconds between two polls of the journal; doubled after each failure, up to ``LONGEST_WAIT``.
 POLL = 0.5
 LONGEST_WAIT = 30.0
-#: Seconds that a collector may take for an answer, and that the thread may take to end.
+#: Seconds for the collector's response, and for the thread to end.
 PATIENCE = 10.0
 GRACE = 2.0
-#: Events that are read at a time, spans that are sent at a time, and events that it may be behind.
+#: Events per read, spans per request, and events that the export may lag behind.
 READ, SENT, MOST_BEHIND = 4_096, 512, 100_000
-#: Answers after which the same may be sent again, by the specification of OTLP.
+#: Statuses after which a request may be retried, according to OTLP.
 TRY_AGAIN = (429, 502, 503, 504)
 
 
 class Unsent(Exception):
-    """The collector did not take something, and may take it later."""
+    """The collector refused a request that can be retried."""
 
 
 class Tracer:
-    """Sends traces of what happens from now on."""
+    """Exports traces of events from its creation on."""
 
     def __init__(self, settings: AdminSettings, reporter: Reporter) -> None:
         self._settings = settings
@@ -59,19 +59,19 @@ class Tracer:
         self._troubled = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
-        #: Whether our broker serves: the one that does sends them.
+        #: Whether this broker serves: one on standby exports nothing.
         self.serving: Callable[[], bool] = lambda: True
-        #: Spans so far that a collector took, and that it refused; and events that were passed over.
+        #: Spans that the collector accepted and refused, and events that were skipped.
         self.sent = self.refused = self.skipped = 0
-        with suppress(LogError, OSError):  # the thread will tell
+        with suppress(LogError, OSError):  # the thread will report it
             self._open()
 
     def start(self) -> None:
-        """Begin with what was not there when this was made."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End, after one more look if all is well."""
+        """Poll once more, unless the last poll failed, and end."""
         self._ended.set()
         self._thread.join(GRACE)
 
@@ -79,33 +79,33 @@ class Tracer:
         wait = POLL
         while True:
             last = self._ended.is_set()
-            wait = POLL if self._look() else min(2 * wait, LONGEST_WAIT)
+            wait = POLL if self._poll() else min(2 * wait, LONGEST_WAIT)
             if last or (self._ended.wait(wait) and self._troubled):
                 return
 
-    def _look(self) -> bool:
-        """Send what is new. False: it can not be done at present."""
+    def _poll(self) -> bool:
+        """Export new events. False if that failed."""
         try:
             self._follow()
         except (Unsent, LogError, OSError, HTTPException) as error:
             if isinstance(error, LogError):
-                self._journal = None  # it may be another journal by now
-            self._say(True, "warning", "traces can not be sent", reason=str(error) or type(error).__name__)
+                self._journal = None  # the journal may have been replaced
+            self._log_change(True, "warning", "trace export failing", reason=str(error) or type(error).__name__)
             return False
-        except Exception as error:  # the thread has to go on, or there would be no more traces
+        except Exception as error:  # the thread must survive
             self._reporter.fault(error)
             return False
         return True
 
-    def _say(self, troubled: bool, level: str, event: str, **facts: str) -> None:
-        """Once for each time that it changes."""
+    def _log_change(self, troubled: bool, level: str, event: str, **facts: str) -> None:
+        """Log only the first failure and the first success after it."""
         if troubled != self._troubled:
             facts = {"endpoint": self._settings.traces_endpoint, **facts}
             self._reporter.say(Said(level=level, event=event, facts=facts))
         self._troubled = troubled
 
     def _open(self) -> Follower:
-        """The journal, from its present end."""
+        """Open the journal at its current end."""
         journal = open_journal(self._settings.journal).follow()
         if self._position >= 0:
             self.skipped += max(0, journal.latest - self._position)
@@ -124,7 +124,7 @@ class Tracer:
             self._advance(journal, min(self._position + READ, latest))
 
     def _advance(self, journal: Follower, stop: int) -> None:
-        """Send what happened up to a position. After an error it goes on behind the last spans that were taken."""
+        """Export events up to a position. After an error the export continues after the last accepted spans."""
         spans: list[Span] = []
         read = arrow.read(
             journal, "events", self._position, stop, queues=self._wanted, columns=TracedEvent._fields, accept_loss=True
@@ -143,17 +143,17 @@ class Tracer:
         return any(fits_queue(each, name.namespace, name.queue) for each in self._settings.traces_queues)
 
     def _send(self, spans: list[Span]) -> None:
-        """Raises Unsent, OSError or HTTPException if it is to be tried again."""
+        """Raises Unsent, OSError or HTTPException if it should be retried."""
         status, body = self._post(gzip.compress(self._request(spans).SerializeToString(), 1))
         if status in TRY_AGAIN:
-            raise Unsent(f"the collector answers with status {status}")
+            raise Unsent(f"the collector responded with status {status}")
         refused = _refused(body) if 200 <= status < 300 else len(spans)
         self.sent += len(spans) - refused
         self.refused += refused
         if 200 <= status < 300:
-            self._say(False, "info", "traces are sent again")
+            self._log_change(False, "info", "trace export resumed")
         else:
-            self._say(True, "warning", "the collector refuses traces", reason=f"status {status}")
+            self._log_change(True, "warning", "traces refused by the collector", reason=f"status {status}")
 
     def _post(self, body: bytes) -> tuple[int, bytes]:
         where = urlsplit(self._settings.traces_endpoint)
@@ -166,14 +166,14 @@ class Tracer:
 
     def _request(self, spans: list[Span]) -> ExportTraceServiceRequest:
         version = self._settings.version
-        told = {"service.name": "penstock", "service.version": version}
-        resource = Resource(attributes=[KeyValue(key=k, value=AnyValue(string_value=v)) for k, v in told.items()])
+        service = {"service.name": "penstock", "service.version": version}
+        resource = Resource(attributes=[KeyValue(key=k, value=AnyValue(string_value=v)) for k, v in service.items()])
         scope = ScopeSpans(scope=InstrumentationScope(name="penstock", version=version), spans=spans)
         return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope])])
 
 
 def _refused(body: bytes) -> int:
-    """How many spans a collector did not want, by its answer."""
+    """The number of rejected spans in a response of the collector."""
     try:
         return int(ExportTraceServiceResponse.FromString(body).partial_success.rejected_spans)
     except DecodeError:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from penstock.admin.access import LOGIN_SECONDS
+from penstock.admin.gatekeeper import LOGIN_SECONDS
 from penstock.admin.resources.access import NewToken, TokenMade
 from penstock.admin.resources.common import Done
 from penstock.cli.api import Api

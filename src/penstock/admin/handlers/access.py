@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.access import LOGIN_SECONDS, Gatekeeper, digest_of
 from penstock.admin.admin_requests import Token
 from penstock.admin.audit import Audit
-from penstock.admin.http import Answer, Request
+from penstock.admin.gatekeeper import LOGIN_SECONDS, Gatekeeper, digest_of
+from penstock.admin.http import Handlers, Request, Response
 from penstock.admin.origins import Origins
-from penstock.admin.pages import cursor_of, values_of
+from penstock.admin.pages import slice_page
 from penstock.admin.resources.access import NewToken, TokenMade, TokenSummary
 from penstock.admin.resources.common import Done, Page
-from penstock.admin.times import moment, moment_or_none
+from penstock.admin.times import to_datetime, to_datetime_or_none
 from penstock.admin.watched_broker import WatchedBroker
 
 #: Random bytes of a token.
@@ -23,37 +22,37 @@ TOKEN_BYTES = 32
 
 
 class AccessHandlers:
-    """Handles what is about access."""
+    """Handles requests about access."""
 
     def __init__(self, broker: WatchedBroker, gatekeeper: Gatekeeper, audit: Audit, origins: Origins) -> None:
         self._broker = broker
         self._gatekeeper = gatekeeper
         self._audit = audit
         self._origins = origins
-        self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+        self.handlers: Handlers = {
             "login": self.log_in,
             "session": self.session,
             "logout": self.log_out,
             "tokens": self.tokens,
             "create-token": self.create,
             "revoke-token": self.revoke,
-            "audit": audit.listed,
+            "audit": audit.entries,
         }
 
-    async def log_in(self, request: Request) -> Answer:
-        """A cookie for a token."""
+    async def log_in(self, request: Request) -> Response:
+        """Set a cookie for a token."""
         cookie, caller = await self._gatekeeper.log_in(request.caller.address, request.body.token)
-        self._audit.login(caller)
-        return Answer(caller.told(), headers=(self._cookie(request, cookie, int(LOGIN_SECONDS)),))
+        self._audit.record_login(caller)
+        return Response(caller.to_session(), headers=(self._cookie(request, cookie, int(LOGIN_SECONDS)),))
 
-    async def session(self, request: Request) -> Answer:
-        """Who am I."""
-        return Answer(request.caller.told())
+    async def session(self, request: Request) -> Response:
+        """The caller itself."""
+        return Response(request.caller.to_session())
 
-    async def log_out(self, request: Request) -> Answer:
-        """The cookie is void, and the browser forgets it."""
+    async def log_out(self, request: Request) -> Response:
+        """Invalidate the cookie, and have the browser delete it."""
         self._gatekeeper.log_out(self._gatekeeper.cookie_in(request.headers))
-        return Answer(Done(), headers=(self._cookie(request, "", 0),))
+        return Response(Done(), headers=(self._cookie(request, "", 0),))
 
     def _cookie(self, request: Request, value: str, seconds: int) -> tuple[str, str]:
         secure = "; Secure" if self._origins.is_secure(request.headers) else ""
@@ -62,18 +61,15 @@ class AccessHandlers:
 
     # Tokens
 
-    async def tokens(self, request: Request) -> Answer:
-        """The oldest first."""
+    async def tokens(self, request: Request) -> Response:
+        """Oldest first."""
         found = await self._broker.ask(requests.Tokens(), list[Token])
-        after: tuple[int, str] | None = values_of(request.query.cursor, tuple[int, str])
-        rest = [token for token in found if after is None or (token.created_at, token.id) > after]
-        limit = request.query.limit
-        items = [_told(token) for token in rest[: limit + 1]]
-        following = cursor_of(rest[limit - 1].created_at, rest[limit - 1].id) if len(rest) > limit else None
-        return Answer(Page[TokenSummary](items=items[:limit], next=following, total=len(found)))
+        shown, following = slice_page(found, request.query, lambda each: (each.created_at, each.id), tuple[int, str])
+        items = [_summary(each) for each in shown]
+        return Response(Page[TokenSummary](items=items, next=following, total=len(found)))
 
-    async def create(self, request: Request) -> Answer:
-        """Made here, kept by its hash, told once."""
+    async def create(self, request: Request) -> Response:
+        """Create a token. Only its hash is stored."""
         body: NewToken = request.body
         token = f"pk_{secrets.token_urlsafe(TOKEN_BYTES)}"
         expires = int((time.time() + body.expires_in_seconds) * 1e6) if body.expires_in_seconds is not None else 0
@@ -85,26 +81,26 @@ class AccessHandlers:
             expires_at=expires,
             by=request.caller.by,
         )
-        summary = _told(await self._broker.ask(asked, Token))
-        self._gatekeeper.forget()
-        return Answer(TokenMade(token=token, summary=summary), target=summary.id, after=summary)
+        summary = _summary(await self._broker.ask(asked, Token))
+        self._gatekeeper.forget_rights()
+        return Response(TokenMade(token=token, summary=summary), target=summary.id, after=summary)
 
-    async def revoke(self, request: Request) -> Answer:
-        """At once, for all who use it."""
-        asked = requests.RevokeToken(id=request.places["id"], by=request.caller.by)
+    async def revoke(self, request: Request) -> Response:
+        """Revoke a token with immediate effect."""
+        asked = requests.RevokeToken(id=request.path_params["id"], by=request.caller.by)
         token = await self._broker.ask(asked, Token)
-        self._gatekeeper.forget()
-        return Answer(Done(), before=_told(token))
+        self._gatekeeper.forget_rights()
+        return Response(Done(), before=_summary(token))
 
 
-def _told(token: Token) -> TokenSummary:
+def _summary(token: Token) -> TokenSummary:
     return TokenSummary(
         id=token.id,
         name=token.name,
         may=token.may,
         where=token.where,
-        created_at=moment(token.created_at),
+        created_at=to_datetime(token.created_at),
         created_by=token.created_by,
-        expires_at=moment_or_none(token.expires_at),
+        expires_at=to_datetime_or_none(token.expires_at),
         expired=0 < token.expires_at <= int(time.time() * 1e6),
     )

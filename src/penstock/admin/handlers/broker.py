@@ -1,24 +1,23 @@
-"""The broker as a whole: overview, history, health, journal, draining, stopping, definitions, the OpenAPI document."""
+"""The broker: overview, history, health, journal, draining, stopping, definitions and the OpenAPI document."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.access import Caller
-from penstock.admin.admin_requests import BrokerFigures, Histogram, QueueRow
+from penstock.admin.admin_requests import BrokerFigures, Histogram
 from penstock.admin.definitions import Importer, as_toml
-from penstock.admin.http import Answer, Request, converted
-from penstock.admin.journal import JournalView
-from penstock.admin.mirror import Mirror, dead_by_reason, total_of
+from penstock.admin.gatekeeper import Caller
+from penstock.admin.http import Handlers, Request, Response, convert
+from penstock.admin.journal_view import JournalView
+from penstock.admin.mirror import Mirror, dead_by_reason, sum_queues
 from penstock.admin.openapi import document
-from penstock.admin.pages import cursor_of, numbers_of, page
+from penstock.admin.pages import slice_page
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.pulse import Pulse
 from penstock.admin.resources.common import Done, Page, Role, Sample
@@ -36,16 +35,16 @@ from penstock.admin.resources.operations import (
     Totals,
 )
 from penstock.admin.settings import AdminSettings
-from penstock.admin.times import moment, moment_or_none
+from penstock.admin.times import to_datetime, to_datetime_or_none
 from penstock.admin.watched_broker import WatchedBroker
 from penstock.endpoint import bounded_toml
 
-#: Queues that the overview names.
+#: Queues that the overview lists.
 BUSIEST = 10
 
 
 class BrokerHandlers:
-    """Handles what is about the whole."""
+    """Handles requests about the broker."""
 
     def __init__(
         self,
@@ -56,17 +55,17 @@ class BrokerHandlers:
         settings: AdminSettings,
         cookie: str,
     ) -> None:
-        """``cookie``: the name of that of logins."""
+        """``cookie`` is the name of the login cookie."""
         self._broker = broker
         self._pulse = pulse
         self._mirror = mirror
         self._journal = journal
         self._settings = settings
         self._importer = Importer(broker, mirror)
-        #: One text at a time: a large one takes a hundred times its size.
+        #: One TOML text at a time: parsing takes a hundred times its size in memory.
         self._parsing = asyncio.Semaphore(1)
         self._document = msgspec.json.encode(document(settings.version, cookie))
-        self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+        self.handlers: Handlers = {
             "overview": self.overview_of,
             "history": self.history,
             "healthz": self.alive,
@@ -82,45 +81,45 @@ class BrokerHandlers:
             "import-definitions": self.import_definitions,
         }
 
-    # How it is
+    # State
 
-    async def overview_of(self, request: Request) -> Answer:
-        """For the queues that the caller may see."""
-        return Answer(await self.overview(request.caller))
+    async def overview_of(self, request: Request) -> Response:
+        """The overview, limited to queues that the caller may see."""
+        return Response(await self.overview(request.caller))
 
     async def overview(self, caller: Caller) -> Overview:
-        """The same, for the stream. While the broker is silent: what was heard last, which is not ready."""
-        silent = await self._refreshed()
+        """The overview, for the stream as well. While the broker is silent: its last figures, marked as not ready."""
+        silence = await self._refresh()
         figures = self._mirror.figures
         assert figures is not None
-        wanted = _seen_by(caller)
-        rows = list(self._mirror.rows.values()) if wanted is None else await self._mirror.chosen(wanted)
-        totals = total_of(rows)
+        everything = caller.may_everywhere("view")
+        rows = list(self._mirror.rows.values()) if everything else await self._mirror.select(caller.may_view)
+        totals = sum_queues(rows)
         times = await self._journal.times([totals.oldest])
-        reasons = [silent] if silent else reasons_of(figures)
-        disk = disk_of(self._settings) if wanted is None else None
+        reasons = [silence] if silence else reasons_of(figures)
+        disk = disk_of(self._settings) if everything else None
         busiest = sorted(rows, key=lambda row: (-row.ready, row.namespace, row.name))[:BUSIEST]
         sums = totals._asdict()
         return Overview(
-            name=os.uname().nodename if wanted is None else "",
+            name=os.uname().nodename if everything else "",
             version=self._settings.version,
             code=self._settings.code,
-            started_at=moment(figures.started_at),
+            started_at=to_datetime(figures.started_at),
             ready=not reasons,
             reasons=reasons,
             heard_at=datetime.fromtimestamp(self._pulse.heard_at, UTC),
-            silent_seconds=self._pulse.silence if silent else 0.0,
-            alarms=_alarms(figures, reasons, totals.damaged, disk, everything=wanted is None),
+            silent_seconds=self._pulse.silence if silence else 0.0,
+            alarms=_alarms(figures, reasons, totals.damaged, disk, everything=everything),
             totals=Totals(
                 **{name: sums[name] for name in ("queues", "ready", "out", "delayed", "dead", "damaged", "bytes")},
                 consumers=totals.consumers,
-                namespaces=figures.namespaces if wanted is None else len({row.namespace for row in rows}),
-                oldest=moment_or_none(times.get(totals.oldest, 0)),
+                namespaces=figures.namespaces if everything else len({row.namespace for row in rows}),
+                oldest=to_datetime_or_none(times.get(totals.oldest, 0)),
                 rates=self._mirror.total_rates(rows),
             ),
-            commits=_commits(figures, self._mirror.before),
+            commits=_commits(figures, self._mirror.previous_figures),
             disk=disk,
-            **(_of_all(figures) if wanted is None else _OF_NOBODY),
+            **(_private_figures(figures) if everything else _NO_PRIVATE_FIGURES),
             dead_by_reason=dead_by_reason(rows),
             ephemeral=not self._settings.data,
             protocols=self._settings.protocols,
@@ -128,45 +127,45 @@ class BrokerHandlers:
             busiest=[f"{row.namespace}/{row.name}" for row in busiest if row.ready],
         )
 
-    async def _refreshed(self) -> str:
-        """Have figures of this moment; if the broker is silent, and there are some, that it is."""
+    async def _refresh(self) -> str:
+        """Refresh the figures. Returns why they are old, if the broker is silent."""
         try:
             async with self._pulse.patience():
-                await self._mirror.fresh()
+                await self._mirror.ensure_fresh()
         except ApiProblem as error:
             if error.problem.code != "away" or self._mirror.figures is None:
                 raise
             return error.problem.detail
         return ""
 
-    async def history(self, request: Request) -> Answer:
-        """What was sampled lately."""
-        await self._mirror.fresh()
+    async def history(self, request: Request) -> Response:
+        """Recent samples."""
+        await self._mirror.ensure_fresh()
         samples = list(self._mirror.samples)[-request.query.limit :]
-        return Answer(Page[Sample](items=samples, total=len(samples)))
+        return Response(Page[Sample](items=samples, total=len(samples)))
 
-    async def alive(self, request: Request) -> Answer:
-        """Whether this process lives: it ends with its broker. What that one does is for ``/readyz``."""
-        return Answer(Health(ok=True))
+    async def alive(self, request: Request) -> Response:
+        """Whether this process is alive. It ends with its broker, whose state is in ``/readyz``."""
+        return Response(Health(ok=True))
 
-    async def ready(self, request: Request) -> Answer:
-        """Whether the broker takes messages. Answered soon, whatever the broker does."""
+    async def ready(self, request: Request) -> Response:
+        """Whether the broker accepts messages. Responds quickly even if the broker hangs."""
         try:
             figures = await self._pulse.figures()
         except ApiProblem as error:
             role: Role = "standby" if error.problem.code == "standby" else "serving"
-            return Answer(Health(ok=False, role=role, reasons=[error.problem.detail]), status=503)
+            return Response(Health(ok=False, role=role, reasons=[error.problem.detail]), status=503)
         reasons = reasons_of(figures)
-        return Answer(Health(ok=not reasons, role="serving", reasons=reasons), status=503 if reasons else 200)
+        return Response(Health(ok=not reasons, role="serving", reasons=reasons), status=503 if reasons else 200)
 
-    async def openapi(self, request: Request) -> Answer:
-        """The document."""
-        return Answer(body=self._document)
+    async def openapi(self, request: Request) -> Response:
+        """The OpenAPI document."""
+        return Response(body=self._document)
 
     # The journal
 
-    async def journal(self, request: Request) -> Answer:
-        """Range, size, retention, disk."""
+    async def journal(self, request: Request) -> Response:
+        """State of the journal."""
         settings = self._settings
         figures = await self._broker.ask(requests.Figures(), BrokerFigures)
         common: dict[str, Any] = {
@@ -177,104 +176,95 @@ class BrokerHandlers:
             "disk": disk_of(settings),
         }
         facts = await self._journal.facts()
-        return Answer(JournalStatus(**common, **facts, folder=settings.folder))
+        return Response(JournalStatus(**common, **facts, folder=settings.folder))
 
-    async def segments(self, request: Request) -> Answer:
-        """Its files, oldest first."""
-        after = numbers_of(request.query.cursor, 1)
+    async def segments(self, request: Request) -> Response:
+        """Segments, oldest first."""
         found = await self._journal.segments()
-        rest = [each for each in found if after is None or each.first > after[0]]
-        limit = request.query.limit
-        return Answer(page(rest[: limit + 1], limit, lambda each: cursor_of(each.first), Page[Segment], len(found)))
+        shown, following = slice_page(found, request.query, lambda each: (each.first,), tuple[int])
+        return Response(Page[Segment](items=shown, next=following, total=len(found)))
 
-    # The end
+    # Draining and stopping
 
-    async def drain(self, request: Request) -> Answer:
-        """Whether it drains, and what is left."""
-        return Answer(await self._drained())
+    async def drain(self, request: Request) -> Response:
+        """The state of draining."""
+        return Response(await self._drain())
 
-    async def begin_drain(self, request: Request) -> Answer:
+    async def begin_drain(self, request: Request) -> Response:
         """Refuse publishing."""
         asked = requests.Drain(active=True, stop_when_empty=request.body.stop_when_empty, by=request.caller.by)
         await self._broker.ask(asked, bool)
-        told = await self._drained()
-        return Answer(told, after={"stop_when_empty": told.stop_when_empty})
+        drain = await self._drain()
+        return Response(drain, after={"stop_when_empty": drain.stop_when_empty})
 
-    async def end_drain(self, request: Request) -> Answer:
-        """Take messages again."""
+    async def end_drain(self, request: Request) -> Response:
+        """Accept publishing again."""
         await self._broker.ask(requests.Drain(active=False, by=request.caller.by), bool)
-        return Answer(await self._drained())
+        return Response(await self._drain())
 
-    async def _drained(self) -> Drain:
+    async def _drain(self) -> Drain:
         await self._mirror.refresh()
         figures, totals = self._mirror.figures, self._mirror.totals()
         assert figures is not None
         return Drain(
             active=figures.draining,
-            since=moment_or_none(figures.drain_since),
+            since=to_datetime_or_none(figures.drain_since),
             by=figures.drain_by,
             stop_when_empty=figures.drain_stops,
             messages_left=totals.ready + totals.out + totals.delayed,
             connections=sum(figures.connections.values()),
         )
 
-    async def stop(self, request: Request) -> Answer:
-        """As SIGTERM does."""
+    async def stop(self, request: Request) -> Response:
+        """Stop the broker."""
         await self._broker.ask(requests.Stop(by=request.caller.by), bool)
-        return Answer(Done())
+        return Response(Done())
 
     # Definitions
 
-    async def definitions(self, request: Request) -> Answer:
-        """What makes a broker like this one."""
+    async def definitions(self, request: Request) -> Response:
+        """Export the definitions."""
         found = await self._importer.exported(self._settings.limits)
         name = f'attachment; filename="penstock-definitions.{request.query.format}"'
         if request.query.format == "toml":
-            return Answer(
+            return Response(
                 body=as_toml(found).encode(), media="application/toml", headers=(("content-disposition", name),)
             )
-        return Answer(found)
+        return Response(found)
 
-    async def import_definitions(self, request: Request) -> Answer:
-        """The difference, and whether it was applied."""
+    async def import_definitions(self, request: Request) -> Response:
+        """Import definitions, or only compare them."""
         wanted = request.body
         if isinstance(wanted, bytes):
             async with self._parsing:
-                wanted = await asyncio.to_thread(_parsed, wanted)
+                wanted = await asyncio.to_thread(_parse_toml, wanted)
         changes = await self._importer.difference(wanted, self._settings.limits, remove=request.query.remove)
         if request.query.dry_run:
-            return Answer(Imported(applied=False, changes=changes), outcome="dry-run")
+            return Response(Imported(applied=False, changes=changes), outcome="dry-run")
         await self._importer.apply(changes, request.caller.by)
-        return Answer(Imported(applied=True, changes=changes), after=changes)
+        return Response(Imported(applied=True, changes=changes), after=changes)
 
 
-def _parsed(data: bytes) -> Definitions:
+def _parse_toml(data: bytes) -> Definitions:
     try:
         values: Any = bounded_toml.parse(data.decode())
     except ValueError as error:
-        fail("bad-request", f"this is not TOML that can be read: {error}", field="body")
-    return converted(values, Definitions, "body")
-
-
-def _seen_by(caller: Caller) -> Callable[[QueueRow], bool] | None:
-    """Which queues a caller may see; None for all."""
-    if caller.may_everywhere("view"):
-        return None
-    return lambda row: caller.may("view", row.namespace, row.name)
+        fail("bad-request", f"the body is not valid TOML: {error}", field="body")
+    return convert(values, Definitions, "body")
 
 
 def reasons_of(figures: BrokerFigures) -> list[str]:
-    """Why the broker does not take messages."""
+    """Why the broker does not accept messages; empty if it does."""
     reasons = []
     if figures.trouble and not figures.trouble.startswith("upkeep"):
         reasons.append(figures.trouble)
     if figures.draining:
-        reasons.append("an operator lets the queues get empty: publishing is refused")
+        reasons.append("an operator is draining the queues: publishing is refused")
     return reasons
 
 
 def disk_of(settings: AdminSettings) -> Disk | None:
-    """The disk that the journal is on."""
+    """The disk of the journal."""
     if not settings.folder:
         return None
     found = os.statvfs(settings.folder)
@@ -285,14 +275,14 @@ def disk_of(settings: AdminSettings) -> Disk | None:
     )
 
 
-#: Instead of ``_of_all``, for a caller that may not view all queues.
-_OF_NOBODY: dict[str, Any] = {
+#: Replaces ``_private_figures`` for a caller that may not view all queues.
+_NO_PRIVATE_FIGURES: dict[str, Any] = {
     "connections": None, "connections_by_protocol": {}, "readers": None, "memory_bytes": None, "listeners": {}
 }  # fmt: skip
 
 
-def _of_all(figures: BrokerFigures) -> dict[str, Any]:
-    """Facts of the overview that belong to no queue."""
+def _private_figures(figures: BrokerFigures) -> dict[str, Any]:
+    """Fields of the overview that belong to no queue."""
     return {
         "connections": sum(figures.connections.values()),
         "connections_by_protocol": {name: count for name, count in figures.connections.items() if count},
@@ -310,18 +300,20 @@ def _alarms(
     if figures.upkeep_trouble and everything:
         alarms.append(Alarm(level="error", code="upkeep", text=f"upkeep fails: {figures.upkeep_trouble}"))
     if damaged:
-        alarms.append(Alarm(level="error", code="damaged", text=f"{damaged} messages can not be read"))
+        alarms.append(Alarm(level="error", code="damaged", text=f"{damaged} messages can't be read"))
     if disk is not None and disk.free_bytes < 2 * disk.min_free_bytes:
-        text = f"{disk.free_bytes // 2**20} MiB are free; below {disk.min_free_bytes // 2**20} publishing is refused"
+        text = (
+            f"{disk.free_bytes // 2**20} MiB are free; below {disk.min_free_bytes // 2**20} MiB publishing is refused"
+        )
         alarms.append(Alarm(level="warning", code="disk", text=text))
     if figures.stalled and everything:
-        text = f"{figures.stalled} connections wait because a publish of theirs is refused"
+        text = f"{figures.stalled} connections are blocked because their publish is refused"
         alarms.append(Alarm(level="warning", code="refused", text=text))
     return alarms
 
 
 def _commits(figures: BrokerFigures, before: BrokerFigures | None) -> Commits:
-    """Means of what has happened since the figures before, or since the start."""
+    """Means since the previous figures, or since the start."""
     seconds = (figures.now - (before.now if before else figures.started_at)) / 1e6
 
     def mean(now: Histogram, then: Histogram | None) -> tuple[int, float]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.access import Caller
 from penstock.admin.admin_requests import QueueFull
 from penstock.admin.backups import Backups
-from penstock.admin.http import Answer, Request
+from penstock.admin.gatekeeper import Caller
+from penstock.admin.http import Handlers, Request, Response
 from penstock.admin.jobs import JobRecord, Jobs
-from penstock.admin.pages import cursor_of, page, values_of
+from penstock.admin.pages import slice_page
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.resources.access import Role
 from penstock.admin.resources.common import Page
@@ -24,13 +23,13 @@ from penstock.core.policy import rules_of
 
 
 class JobHandlers:
-    """Handles what is about jobs."""
+    """Handles requests about jobs and backups."""
 
     def __init__(self, broker: WatchedBroker, jobs: Jobs, backups: Backups) -> None:
         self._broker = broker
         self._jobs = jobs
         self._backups = backups
-        self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+        self.handlers: Handlers = {
             "jobs": self.jobs,
             "job": self.job,
             "create-job": self.create,
@@ -41,28 +40,25 @@ class JobHandlers:
             "create-backup": self.back_up,
         }
 
-    async def jobs(self, request: Request) -> Answer:
-        """The newest first, of what the caller may see."""
+    async def jobs(self, request: Request) -> Response:
+        """Newest first, as far as the caller may see them."""
         query: JobsQuery = request.query
-        after: tuple[int, str] | None = values_of(query.cursor, tuple[int, str])
-        seen = [
+        found = [
             record
             for record in self._jobs.records.values()
             if (query.state is None or record.status == query.state) and may(request.caller, "view", record)
         ]
-        seen.sort(key=lambda record: (record.created_at, record.id), reverse=True)
-        rest = [record for record in seen if after is None or (record.created_at, record.id) < after]
-        limit = query.limit
-        shown = [record.told() for record in rest[:limit]]
-        following = cursor_of(rest[limit - 1].created_at, rest[limit - 1].id) if len(rest) > limit else None
-        return Answer(Page[Job](items=shown, next=following, total=len(seen)))
+        found.sort(key=_by_age, reverse=True)
+        shown, following = slice_page(found, query, _by_age, tuple[int, str], descending=True)
+        items = [record.to_resource() for record in shown]
+        return Response(Page[Job](items=items, next=following, total=len(found)))
 
-    async def job(self, request: Request) -> Answer:
-        """One."""
-        return Answer(self._record(request, "view").told())
+    async def job(self, request: Request) -> Response:
+        """One job."""
+        return Response(self._record(request, "view").to_resource())
 
-    async def create(self, request: Request) -> Answer:
-        """Begin one."""
+    async def create(self, request: Request) -> Response:
+        """Start a job."""
         body: NewJob = request.body
         _check_kind(body)
         named = {"body.queue": body.queue} | ({"body.target": body.target} if body.target else {})
@@ -82,7 +78,7 @@ class JobHandlers:
             by=request.caller.by,
         )
         job = await self._jobs.add(record)
-        return Answer(job, target=body.queue, after=body)
+        return Response(job, target=body.queue, after=body)
 
     async def _check_queue(self, full_name: str, field: str) -> None:
         namespace, _, name = full_name.partition("/")
@@ -93,27 +89,27 @@ class JobHandlers:
                 fail("not-found", error.problem.detail, field=field)
             raise
 
-    async def cancel(self, request: Request) -> Answer:
-        """Stop it between two steps."""
+    async def cancel(self, request: Request) -> Response:
+        """Stop a job between two steps."""
         record = self._record(request, "operate")
-        return Answer(self._jobs.cancel(record), target=record.queue or record.name)
+        return Response(self._jobs.cancel(record), target=record.queue or record.name)
 
-    async def resume(self, request: Request) -> Answer:
-        """Go on."""
+    async def resume(self, request: Request) -> Response:
+        """Continue a job."""
         record = self._record(request, "operate")
-        return Answer(self._jobs.resume(record), target=record.queue or record.name)
+        return Response(self._jobs.resume(record), target=record.queue or record.name)
 
     def _record(self, request: Request, role: Role) -> JobRecord:
-        record = self._jobs.records.get(request.places["id"])
+        record = self._jobs.records.get(request.path_params["id"])
         if record is None or not may(request.caller, role, record):
             fail("not-found", "there is no such job", field="path.id")
         return record
 
-    async def purge(self, request: Request) -> Answer:
-        """All messages of some states."""
+    async def purge(self, request: Request) -> Response:
+        """Remove all messages in some states."""
         body: Purge = request.body
         if body.confirm != request.full_name:
-            text = f"confirm is the full name of the queue, {request.full_name}, not {body.confirm!r}"
+            text = f"confirm must be the full name of the queue, {request.full_name}, not {body.confirm!r}"
             fail("bad-request", text, field="body.confirm")
         asked = requests.QueueNamed(namespace=request.namespace, name=request.queue)
         found = await self._broker.ask(asked, QueueFull)
@@ -123,28 +119,32 @@ class JobHandlers:
             id="", kind="purge", queue=request.full_name, states=states, total=total, by=request.caller.by
         )
         job = await self._jobs.add(record)
-        return Answer(job, before={state: getattr(found.row, state) for state in states}, after=rules_of(found.policy))
+        return Response(
+            job, before={state: getattr(found.row, state) for state in states}, after=rules_of(found.policy)
+        )
 
     # Backups
 
-    async def backups(self, request: Request) -> Answer:
-        """Those that are complete, by name."""
-        found = self._backups.listed()
-        after: tuple[str] | None = values_of(request.query.cursor, tuple[str])
-        rest = [each for each in found if after is None or each.name > after[0]]
-        limit = request.query.limit
-        return Answer(page(rest[: limit + 1], limit, lambda each: cursor_of(each.name), Page[Backup], len(found)))
+    async def backups(self, request: Request) -> Response:
+        """Complete backups, by name."""
+        found = self._backups.complete()
+        shown, following = slice_page(found, request.query, lambda each: (each.name,), tuple[str])
+        return Response(Page[Backup](items=shown, next=following, total=len(found)))
 
-    async def back_up(self, request: Request) -> Answer:
+    async def back_up(self, request: Request) -> Response:
         """Copy the journal."""
         name = request.body.name or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         self._backups.check(name)
         record = JobRecord(id="", kind="backup", name=name, by=request.caller.by)
-        return Answer(await self._jobs.add(record), target=os.path.join(self._backups.folder, name))
+        return Response(await self._jobs.add(record), target=os.path.join(self._backups.folder, name))
+
+
+def _by_age(record: JobRecord) -> tuple[int, str]:
+    return record.created_at, record.id
 
 
 def may(caller: Caller, role: Role, record: JobRecord) -> bool:
-    """Whether a caller may see, or steer, a job."""
+    """Whether a caller may view, or operate, a job."""
     if record.kind == "backup":
         return caller.may_everywhere("view" if role == "view" else "admin")
     namespaces = [each.partition("/") for each in (record.queue, record.target) if each]
@@ -152,7 +152,7 @@ def may(caller: Caller, role: Role, record: JobRecord) -> bool:
 
 
 def _check_right(caller: Caller, full_name: str, field: str) -> None:
-    """Before it is looked whether the queue is there: who may not use it is not told."""
+    """Checked before the queue is looked up, so that the response does not reveal whether it exists."""
     namespace, slash, name = full_name.partition("/")
     if not (namespace and slash and name):
         fail("bad-request", f"a queue is named namespace/queue, as in default/jobs, not {full_name!r}", field=field)
@@ -162,12 +162,12 @@ def _check_right(caller: Caller, full_name: str, field: str) -> None:
 
 def _check_kind(body: NewJob) -> None:
     if body.kind == "redrive" and body.state != "dead":
-        fail("bad-request", "redrive is of dead letters; to send others elsewhere, move them", field="body.state")
+        fail("bad-request", "redrive works on dead letters; move other messages instead", field="body.state")
     if body.kind == "move" and not body.target:
-        fail("bad-request", "a move has a target queue", field="body.target")
+        fail("bad-request", "a move needs a target queue", field="body.target")
     if body.kind == "move" and body.target == body.queue and body.state != "dead":
-        fail("bad-request", "the target is another queue", field="body.target")
+        fail("bad-request", "the target must be another queue", field="body.target")
     if body.kind == "delete" and body.target:
-        fail("bad-request", "what is deleted goes nowhere: leave the target out", field="body.target")
+        fail("bad-request", "a delete has no target; omit it", field="body.target")
     if body.ids and body.search is not None:
-        fail("bad-request", "messages are chosen by their IDs or by a search, not by both", field="body.search")
+        fail("bad-request", "select messages by IDs or by a search, not by both", field="body.search")

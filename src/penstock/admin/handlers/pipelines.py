@@ -1,32 +1,31 @@
-"""Pipelines, from what they leave in the lake: their last batch, and the insight report."""
+"""Pipelines, from their files in the lake: the last batch, and the insight report."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from penstock.admin.http import Answer, Request
-from penstock.admin.pages import cursor_of, page, values_of
+from penstock.admin.http import Handlers, Request, Response
+from penstock.admin.pages import slice_page
 from penstock.admin.problems import fail
 from penstock.admin.resources.common import Page
 from penstock.admin.resources.peers import Pipeline
 from penstock.admin.routes import API
-from penstock.admin.times import moment
+from penstock.admin.times import to_datetime
 
-#: The folder of a lake that has the pipelines' own files, and the file that tells of the last batch.
+#: The folder of a lake for the pipelines' own files, and the file about the last batch.
 HIDDEN, LEDGER = "_penstock", "ledger.json"
 REPORT = Path("insight", "report.html")
-#: The report is a page by itself, with scripts that its own policy names by their hashes. Here it has no origin: it can
-#: not ask us for anything in the name of who looks at it.
+#: The report's own policy lists its inline scripts by hash. The sandbox gives it no origin, so that it can't send
+#: requests here with the viewer's cookie.
 REPORT_POLICY = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 class _Ledger(msgspec.Struct):
-    """What is read of a ledger; see ``spark/lake/batches.py``."""
+    """The fields of a ledger that are shown; see ``spark/lake/batches.py``."""
 
     batch: int
     done: bool
@@ -34,22 +33,20 @@ class _Ledger(msgspec.Struct):
 
 
 class PipelineHandlers:
-    """Handles what is about pipelines. Without a lake there are none."""
+    """Handles requests about pipelines. Without a lake there are none."""
 
     def __init__(self, lake: str) -> None:
         self._lake = Path(lake) if lake else None
-        self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+        self.handlers: Handlers = {
             "pipelines": self.pipelines,
             "report": self.report,
         }
 
-    async def pipelines(self, request: Request) -> Answer:
+    async def pipelines(self, request: Request) -> Response:
         """By name."""
         found = await asyncio.to_thread(self.found)
-        after: tuple[str] | None = values_of(request.query.cursor, tuple[str])
-        rest = [each for each in found if after is None or each.name > after[0]]
-        limit = request.query.limit
-        return Answer(page(rest[: limit + 1], limit, lambda each: cursor_of(each.name), Page[Pipeline], len(found)))
+        shown, following = slice_page(found, request.query, lambda each: (each.name,), tuple[str])
+        return Response(Page[Pipeline](items=shown, next=following, total=len(found)))
 
     def found(self) -> list[Pipeline]:
         """All of them, by name."""
@@ -58,8 +55,8 @@ class PipelineHandlers:
 
     def _pipeline(self, ledger: Path) -> Pipeline | None:
         try:
-            told = msgspec.json.decode(ledger.read_bytes(), type=_Ledger)
-            at = moment(int(ledger.stat().st_mtime * 1e6))
+            last = msgspec.json.decode(ledger.read_bytes(), type=_Ledger)
+            at = to_datetime(int(ledger.stat().st_mtime * 1e6))
         except (OSError, msgspec.MsgspecError):
             return None
         name = ledger.parent.name
@@ -68,24 +65,24 @@ class PipelineHandlers:
         return Pipeline(
             name=name,
             kind=name.partition("-")[0],
-            batch=told.batch,
-            finished_at=at if told.done else None,
-            rows=_number(told.state.get("rows")),
-            quarantined=_number(told.state.get("quarantined")),
+            batch=last.batch,
+            finished_at=at if last.done else None,
+            rows=_number(last.state.get("rows")),
+            quarantined=_number(last.state.get("quarantined")),
             report=f"{API}/pipelines/{name}/report" if report else "",
         )
 
-    async def report(self, request: Request) -> Answer:
-        """The insight report as it is now."""
-        path = self._lake / REPORT if self._lake is not None and request.places["name"] == "insight" else None
+    async def report(self, request: Request) -> Response:
+        """The current insight report."""
+        path = self._lake / REPORT if self._lake is not None and request.path_params["name"] == "insight" else None
         try:
             body = await asyncio.to_thread(path.read_bytes) if path is not None else None
         except OSError:
             body = None
         if body is None:
-            fail("not-found", "there is no report of such a pipeline", field="path.name")
+            fail("not-found", "this pipeline has no report", field="path.name")
         headers = (("content-security-policy", REPORT_POLICY),)
-        return Answer(body=body, media="text/html; charset=utf-8", headers=headers)
+        return Response(body=body, media="text/html; charset=utf-8", headers=headers)
 
 
 def _number(value: Any) -> int | None:

@@ -1,21 +1,21 @@
-"""SQL: queries, files of them, the tables, and queries that are kept."""
+"""SQL: queries, exports, tables and saved queries."""
 
 from __future__ import annotations
 
 import os
 import re
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from typing import Any, BinaryIO
 
 import msgspec
 
-from penstock.admin.access import Caller
 from penstock.admin.admin_requests import QueueRow
 from penstock.admin.audit import Audit
-from penstock.admin.http import Answer, Request
+from penstock.admin.gatekeeper import Caller
+from penstock.admin.http import Handlers, Request, Response
 from penstock.admin.mirror import Mirror, settled
-from penstock.admin.pages import cursor_of, page, values_of
+from penstock.admin.pages import decode_cursor, encode_cursor, page, slice_page
 from penstock.admin.problems import fail
 from penstock.admin.resources.common import Done, Page
 from penstock.admin.resources.sql import (
@@ -34,18 +34,18 @@ from penstock.sql.pool import Died, Pool, SqlRefused, TookTooLong
 from penstock.sql.requests import GIVEN, VIEWS, Format, ListTables, Outcome, Query
 from penstock.sql.requests import Request as Asked
 
-#: Queries that are kept, and the longest name of one.
+#: Saved queries, and the longest name of one.
 MOST_SAVED = 1_000
 NAME_CHARACTERS = 255
-#: Bytes of a file that go out at a time.
+#: Bytes of an export that are sent at a time.
 PIECE_BYTES = 2**18
-#: Seconds that the list of tables may take.
+#: Seconds for the list of tables.
 TABLES_SECONDS = 30.0
 _MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 
 
 class SqlHandlers:
-    """Handles what is about SQL."""
+    """Handles requests about SQL."""
 
     def __init__(
         self, broker: WatchedBroker, mirror: Mirror, store: StateFile, audit: Audit, pool: Pool, reporter: Reporter
@@ -56,8 +56,8 @@ class SqlHandlers:
         self._audit = audit
         self._pool = pool
         self._reporter = reporter
-        self._known: list[SqlTable] | None = None
-        self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+        self._tables: list[SqlTable] | None = None
+        self.handlers: Handlers = {
             "sql": self.sql,
             "sql-export": self.export,
             "sql-tables": self.tables,
@@ -68,14 +68,14 @@ class SqlHandlers:
 
     # Queries
 
-    async def sql(self, request: Request) -> Answer:
+    async def sql(self, request: Request) -> Response:
         """Rows as JSON."""
         body: SqlQuery = request.body
         outcome = await self._ask(await self._query(body, request.caller), body.seconds)
-        return Answer(body=outcome.body)
+        return Response(body=outcome.body)
 
-    async def export(self, request: Request) -> Answer:
-        """Rows as a file, which is on the disk only as long as it is being sent."""
+    async def export(self, request: Request) -> Response:
+        """Rows as a file, which is unlinked before it is sent."""
         body: SqlExport = request.body
         handle, path = tempfile.mkstemp(prefix="penstock-sql-")
         try:
@@ -89,12 +89,12 @@ class SqlHandlers:
             ("content-disposition", f'attachment; filename="query.{body.format}"'),
             ("penstock-truncated", "true" if outcome.truncated else "false"),
         )
-        return Answer(stream=_pieces(file), media=_MEDIA[body.format], headers=headers)
+        return Response(stream=_pieces(file), media=_MEDIA[body.format], headers=headers)
 
     async def _query(self, body: SqlQuery, caller: Caller, format: Format = "json", file: str = "") -> Query:  # noqa: A002
         tables = _visible(caller)
         words = set(re.findall(r"\w+", body.query.lower()))
-        given = {name: await self._given(name, caller) for name in GIVEN if name in tables and name in words}
+        given = {name: await self._rows(name, caller) for name in GIVEN if name in tables and name in words}
         return Query(
             text=body.query,
             rows=body.rows,
@@ -107,11 +107,11 @@ class SqlHandlers:
             given=given,
         )
 
-    async def _given(self, table: str, caller: Caller) -> list[dict[str, Any]]:
-        """The rows of a table that this process has, or the broker."""
+    async def _rows(self, table: str, caller: Caller) -> list[dict[str, Any]]:
+        """The rows of a table that does not come from the journal."""
         if table == "queues":
-            await self._mirror.fresh()
-            rows = await self._mirror.chosen(lambda row: caller.may("view", row.namespace, row.name))
+            await self._mirror.ensure_fresh()
+            rows = await self._mirror.select(caller.may_view)
             return [_queue(row) for row in rows]
         if table == "readers":
             found = await self._broker.ask(Readers(), list[ReaderRow])
@@ -119,76 +119,71 @@ class SqlHandlers:
         return self._audit.rows()
 
     async def _ask(self, asked: Asked, seconds: float) -> Outcome:
-        """The outcome of what went well. Raises ApiProblem."""
+        """The result of a request to the pool. Raises ApiProblem if it failed."""
         try:
             outcome = await self._pool.ask(asked, seconds)
         except SqlRefused as error:
             fail("refused", str(error))
         except TookTooLong:
-            text = (
-                f"the query took longer than {seconds:g} seconds and was stopped; ask for less: by queue, by position"
-            )
+            text = f"the query took longer than {seconds:g} seconds and was stopped; filter by queue or position"
             fail("bad-request", text, field="body.seconds")
         except Died:
-            text = "the query needed more memory than it may have, and was stopped; ask for fewer rows or columns"
+            text = "the query exceeded its memory limit and was stopped; ask for fewer rows or columns"
             fail("bad-request", text, field="body.memory_bytes")
         if outcome.fault:
             self._reporter.fault(RuntimeError(outcome.fault))
-            fail("internal", "a fault of the broker, which its log describes")
+            fail("internal", "an internal error, which the broker's log describes")
         if outcome.problem:
             fail("bad-request" if outcome.field else "refused", outcome.problem, field=outcome.field)
         return outcome
 
-    async def tables(self, request: Request) -> Answer:
-        """Those that the caller may see."""
-        if self._known is None:
+    async def tables(self, request: Request) -> Response:
+        """The tables that the caller may see."""
+        if self._tables is None:
             outcome = await self._ask(ListTables(), TABLES_SECONDS)
-            self._known = msgspec.json.decode(outcome.body, type=list[SqlTable])
+            self._tables = msgspec.json.decode(outcome.body, type=list[SqlTable])
         visible = _visible(request.caller)
-        shown = [table for table in self._known if table.name in visible]
-        after: tuple[int] | None = values_of(request.query.cursor, tuple[int])
-        rest = [(number, table) for number, table in enumerate(shown) if after is None or number > after[0]]
-        limit = request.query.limit
-        following = cursor_of(rest[limit - 1][0]) if len(rest) > limit else None
-        return Answer(Page[SqlTable](items=[table for _, table in rest[:limit]], next=following, total=len(shown)))
+        found = [table for table in self._tables if table.name in visible]
+        shown, following = slice_page(list(enumerate(found)), request.query, lambda each: (each[0],), tuple[int])
+        return Response(Page[SqlTable](items=[table for _, table in shown], next=following, total=len(found)))
 
-    # Queries that are kept
+    # Saved queries
 
-    async def saved(self, request: Request) -> Answer:
+    async def saved(self, request: Request) -> Response:
         """By name."""
-        after: tuple[str] | None = values_of(request.query.cursor, tuple[str])
+        after: tuple[str] | None = decode_cursor(request.query.cursor, tuple[str])
         rows = self._store.rows(
             "select name, query, about, by from queries where name > ? order by name limit ?",
             (after[0] if after else "", request.query.limit + 1),
         )
         items = [SavedQuerySummary(name=name, query=query, about=about, by=by) for name, query, about, by in rows]
         [(total,)] = self._store.rows("select count(*) from queries")
-        return Answer(
-            page(items, request.query.limit, lambda each: cursor_of(each.name), Page[SavedQuerySummary], total)
+        return Response(
+            page(items, request.query.limit, lambda each: encode_cursor(each.name), Page[SavedQuerySummary], total)
         )
 
-    async def save(self, request: Request) -> Answer:
-        """Keep one, in place of the one of that name."""
+    async def save(self, request: Request) -> Response:
+        """Save a query, replacing one with the same name."""
         name, body = _name(request), request.body
         assert isinstance(body, SavedQuery)
         before = self._found(name)
         [(total,)] = self._store.rows("select count(*) from queries")
         if before is None and total >= MOST_SAVED:
-            fail("bad-request", f"{MOST_SAVED} queries are kept already; drop one first", field="path.name")
+            fail("bad-request", f"{MOST_SAVED} queries are saved already; delete one first", field="path.name")
         self._store.write(
             "insert or replace into queries (name, query, about, by) values (?, ?, ?, ?)",
             (name, body.query, body.about, request.caller.identity),
         )
-        return Answer(Done(), before=before, after=body)
+        return Response(Done(), before=before, after=body)
 
-    async def forget(self, request: Request) -> Answer:
-        """Drop one."""
+    async def forget(self, request: Request) -> Response:
+        """Delete a saved query."""
         name = _name(request)
         before = self._found(name)
         if before is None:
             fail("not-found", f"there is no saved query {name!r}", field="path.name")
         self._store.write("delete from queries where name = ?", (name,))
-        return Answer(Done(), before=before)
+        return Response(Done(), before=before)
 
     def _found(self, name: str) -> dict[str, str] | None:
         rows = self._store.rows("select query, about, by from queries where name = ?", (name,))
@@ -202,7 +197,7 @@ async def _pieces(file: BinaryIO) -> AsyncGenerator[bytes, None]:
 
 
 def _visible(caller: Caller) -> list[str]:
-    """The tables that a caller may see; of those about queues the rows of its own."""
+    """The tables that a caller may see. Rows are limited to its queues."""
     more = [
         name
         for name, seen in (("readers", caller.may_everywhere("view")), ("audit", caller.may_everywhere("admin")))
@@ -212,9 +207,9 @@ def _visible(caller: Caller) -> list[str]:
 
 
 def _name(request: Request) -> str:
-    name = request.places["name"]
+    name = request.path_params["name"]
     if not 0 < len(name) <= NAME_CHARACTERS or not name.isprintable():
-        text = f"a name has 1 to {NAME_CHARACTERS} characters that can be printed, not {name[:64]!r}"
+        text = f"a name has 1 to {NAME_CHARACTERS} printable characters, not {name[:64]!r}"
         fail("bad-request", text, field="path.name")
     return name
 

@@ -1,4 +1,4 @@
-"""Who may do what: sessions, tokens and the audit log."""
+"""Sessions, tokens and the audit log."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ Right = Literal["publish", "consume", "dead-letter", "administer", "read", "crea
 
 
 class Login(Body, frozen=True, kw_only=True):
-    """A token, for a cookie."""
+    """A token to exchange for a cookie."""
 
     token: Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class Grant(Resource, frozen=True, kw_only=True):
-    """Rights, and the queues that they are for."""
+    """Rights and the patterns of queues for which they hold."""
 
     may: list[str]
     where: list[str]
 
 
 class Session(Resource, frozen=True, kw_only=True):
-    """Who the caller is."""
+    """The caller's identity and rights."""
 
     identity: str
-    #: The most that the caller may do anywhere.
+    #: The highest role for any queue.
     role: Role
     grants: list[Grant]
-    #: Of the login; null for a token in the request itself.
+    #: When the login expires; null for a token in the request itself.
     expires_at: datetime | None
 
 
 class TokenSummary(Resource, frozen=True, kw_only=True):
-    """A token. What it is itself is not known: only its hash is kept."""
+    """A token without its secret, of which only a hash is stored."""
 
     id: str
     name: str
@@ -52,39 +52,39 @@ class TokenSummary(Resource, frozen=True, kw_only=True):
 
 
 class NewToken(Body, frozen=True, kw_only=True):
-    """A token that is to be made. It holds over HTTP and over Flight."""
+    """A token to create. It is valid over HTTP and Flight."""
 
-    #: To whom it is given: names of readers and writers belong to it.
+    #: The identity of its user, to which names of readers and writers belong.
     name: Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]+$")]
     may: Annotated[list[Right], Meta(min_length=1, max_length=9)]
     where: Annotated[list[Pattern], Meta(min_length=1, max_length=100)] = msgspec.field(default_factory=lambda: ["*"])
-    #: Null: it does not expire.
+    #: Null: never.
     expires_in_seconds: Annotated[float, Meta(gt=0, le=2**32)] | None = None
 
 
 class TokenMade(Resource, frozen=True, kw_only=True):
-    """The token, shown this once."""
+    """A new token, which is shown only once."""
 
     token: str
     summary: TokenSummary
 
 
-#: ``partial``: it was refused after a part of it was done. ``dry-run``: the caller asked what it would do.
+#: ``partial``: refused after a part of the change was made. ``dry-run``: nothing was changed.
 Outcome = Literal["done", "partial", "dry-run", "refused", "failed"]
 
 
 class AuditEntry(Resource, frozen=True, kw_only=True):
-    """A change, or one that was not made; or a login."""
+    """A change, an attempted change, or a login."""
 
     number: int
     at: datetime
-    #: The name of its token, which others may have too, and its ID. Of a token of the configuration the ID is
-    #: ``sha256:`` and the first 16 digits; without a token it is empty.
+    #: The name of the caller's token, which may not be unique, and the token's ID. For a token in the configuration the
+    #: ID is ``sha256:`` and the first 16 digits; without a token it is empty.
     who: str
     token: str
-    #: Its address.
+    #: The caller's address.
     origin: str
-    #: The route's name, as in ``configure-queue``, and what it was about.
+    #: The route's name, such as ``configure-queue``, and the object of the change.
     action: str
     target: str
     outcome: Outcome
@@ -94,14 +94,14 @@ class AuditEntry(Resource, frozen=True, kw_only=True):
 
 
 class AuditQuery(PageQuery, frozen=True, kw_only=True):
-    """Which entries; the newest come first."""
+    """Which entries; newest first."""
 
     who: Annotated[str, Meta(max_length=255)] = ""
     #: The ID of a token.
     token: Annotated[str, Meta(max_length=100)] = ""
     outcome: Outcome | None = None
     action: Annotated[str, Meta(max_length=100)] = ""
-    #: Part of what it was about.
+    #: Part of the object's name.
     target: Annotated[str, Meta(max_length=511)] = ""
     since: datetime | None = None
     until: datetime | None = None

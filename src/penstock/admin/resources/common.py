@@ -1,4 +1,4 @@
-"""What resources of all kinds share: names, pages, problems."""
+"""Types that all resources share: names, pages and problems."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from msgspec import Meta
 
 from penstock.patterns import MOST_CHARACTERS
 
-#: Entries of one page: unless told otherwise, and at most.
+#: Entries per page: the default and the limit.
 PAGE = 100
 MOST_PAGE = 1000
 
 Limit = Annotated[int, Meta(ge=1, le=MOST_PAGE)]
-#: Where the next page begins. It is made by the server and means nothing to a client.
+#: The start of the next page. It is opaque to clients.
 Cursor = Annotated[str, Meta(max_length=2000)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 #: namespace/queue.
@@ -33,29 +33,29 @@ T = TypeVar("T")
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """What all answers have."""
+    """The base of all responses."""
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all requests have: a field that is not known is an error."""
+    """The base of all requests: unknown fields are errors."""
 
 
 class QueryParameters(Body, frozen=True, kw_only=True):
-    """The parameters behind the question mark."""
+    """The parameters of a query string."""
 
 
 class Page(Resource, Generic[T], frozen=True, kw_only=True):
-    """Some of a list."""
+    """A part of a list."""
 
     items: list[T]
-    #: Ask for the next page with this as ``cursor``; null at the end.
+    #: The ``cursor`` of the next page; null at the end.
     next: str | None = None
-    #: How many there are, over all pages, where that is known without looking at all of them.
+    #: The number of entries on all pages, if it is known.
     total: int | None = None
 
 
 class PageQuery(QueryParameters, frozen=True, kw_only=True):
-    """What all lists take."""
+    """The parameters of all lists."""
 
     limit: Limit = PAGE
     cursor: Cursor = ""
@@ -85,36 +85,36 @@ Role = Literal["serving", "standby"]
 
 
 class Problem(Resource, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was not done (RFC 9457), as ``application/problem+json``."""
+    """Why a request failed (RFC 9457), as ``application/problem+json``."""
 
-    #: A URI that names the sort of problem: ``/problems/`` and the code.
+    #: A URI that identifies the kind of problem: ``/problems/`` and the code.
     type: str
     title: str
     status: int
-    #: What was wrong with this request, and what would be right.
+    #: What is wrong with this request, and how to correct it.
     detail: str
     code: Code
-    #: The field or parameter that was wrong, as in ``rules.max_depth`` or ``query.limit``.
+    #: The invalid field or parameter, such as ``body.rules.max_depth`` or ``query.limit``.
     field: str = ""
-    #: For ``stale``: the thing as it is now.
+    #: For ``stale``: the current resource.
     current: Any = None
 
 
 class Done(Resource, frozen=True, kw_only=True):
-    """It was done, and there is nothing else to say."""
+    """The request succeeded and has no other result."""
 
     done: bool = True
 
 
 class Change(Resource, frozen=True, kw_only=True):
-    """One change: what it was, and what it is or would be. Null is nothing."""
+    """One change with the values before and after; null if there is none."""
 
     what: Literal["namespace", "queue", "limit", "token", "connection", "lock", "reader", "writer", "message", "broker"]
     name: str
     action: Literal["create", "change", "delete", "other"]
     before: Any = None
     after: Any = None
-    #: Why it can not be applied while the broker runs, if that is so.
+    #: Why the change is not applied while the broker runs, or empty.
     note: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Messages: browsing, search, one message, publishing, and the life of one."""
+"""Messages: browsing, search, details, publishing and events."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from penstock.admin.resources.common import (
 )
 from penstock.core.policy import Count, Seconds
 
-#: Bytes of a payload that are shown: unless told otherwise, and at most. The whole is a download.
+#: Bytes of a payload in a response: the default and the limit. The download has no limit.
 SHOWN = 4096
 MOST_SHOWN = 2**20
-#: Messages of one publish, and bytes of its body.
+#: Messages of one publish.
 MOST_PUBLISHED = 1000
-#: Messages that a job may be given by name.
+#: Message IDs of one job.
 MOST_SELECTED = 10_000
 
 Encoding = Literal["text", "json", "hex", "base64"]
@@ -34,22 +34,22 @@ Shown = Annotated[int, Meta(ge=0, le=MOST_SHOWN)]
 
 
 class Search(Body, frozen=True, kw_only=True):
-    """What messages must have. All that is given must hold."""
+    """Conditions on messages. All conditions given must match."""
 
-    #: Part of the payload, as UTF-8. Cases of letters differ.
+    #: Part of the payload, as UTF-8, case-sensitive.
     text: Annotated[str, Meta(max_length=1000)] = ""
-    #: The same as bytes, in hex.
+    #: Part of the payload, in hex.
     hex: Annotated[str, Meta(max_length=2000, pattern="^([0-9a-fA-F]{2})*$")] = ""
-    #: The ID, or how it begins, in hex digits.
+    #: The ID or its beginning, in hex digits.
     id: Annotated[str, Meta(max_length=32, pattern="^[0-9a-fA-F]*$")] = ""
     #: The whole correlation ID.
     correlation_id: Annotated[str, Meta(max_length=255)] = ""
-    #: Published at or after, and before.
+    #: Published at or after, and published before.
     published_from: datetime | None = None
     published_to: datetime | None = None
-    #: Why a message is dead.
+    #: Reason of a dead letter.
     reason: DeadReason | None = None
-    #: Deliveries that have ended, at least.
+    #: Minimum of ended deliveries.
     deliveries: Count = 0
 
 
@@ -65,7 +65,7 @@ class MessagesQuery(PageQuery, frozen=True, kw_only=True):
     published_to: datetime | None = None
     reason: DeadReason | None = None
     deliveries: Count = 0
-    #: Bytes of each payload that are shown.
+    #: Bytes of each payload in the response.
     bytes: Shown = 200
     encoding: Encoding | None = None
 
@@ -74,17 +74,16 @@ class Payload(Resource, frozen=True, kw_only=True):
     """A payload, or its beginning."""
 
     size: int
-    #: How ``value`` is to be read. Unless text, hex or base64 was asked for: json if the whole payload is JSON, text if
-    #: it is UTF-8, else hex.
+    #: The encoding of ``value``: as requested; by default json if the whole payload is JSON, text if UTF-8, else hex.
     encoding: Encoding
-    #: A string; for json the payload itself, digit by digit, without the space between its tokens.
+    #: A string; for json the payload itself without whitespace between tokens.
     value: msgspec.Raw
-    #: There is more than is shown.
+    #: The payload is longer than ``value``.
     truncated: bool
 
 
 class MessageSummary(Resource, frozen=True, kw_only=True):
-    """A message in a list. Looking at it does not take it."""
+    """A message in a list."""
 
     id: str
     position: int
@@ -92,89 +91,89 @@ class MessageSummary(Resource, frozen=True, kw_only=True):
     priority: int
     published_at: datetime
     expires_at: datetime | None
-    #: Delayed: when it becomes ready.
+    #: When a delayed message becomes ready.
     due_at: datetime | None
     deliveries: int
-    #: Null is without end.
+    #: Null: unlimited.
     retries_left: int | None
-    #: Dead: why, and since when.
+    #: Why it is dead.
     reason: str | None
     correlation_id: str
     request_id: str
-    #: Who published it, as the journal has it, and what it said of itself.
+    #: Its publisher, as identified by the broker, and the publisher's own description.
     source: str
     source_info: str
     payload: Payload
 
 
 class Holder(Resource, frozen=True, kw_only=True):
-    """Who has a message that is out."""
+    """The holder of a message that is out."""
 
     #: The connection, or null for a reader's lease.
     connection: int | None
     reader: str
     peer: str
     since: datetime
-    #: When its lock or lease ends; null: with the connection.
+    #: When its lock or lease ends; null: when the connection ends.
     until: datetime | None
 
 
 class MessageDetail(MessageSummary, frozen=True, kw_only=True):
-    """A message by itself."""
+    """A message with all details."""
 
     queue: str
     holder: Holder | None
 
 
 class MessageQuery(QueryParameters, frozen=True, kw_only=True):
-    """How the payload is shown."""
+    """How to encode the payload."""
 
     bytes: Shown = SHOWN
     encoding: Encoding | None = None
 
 
 class MessagePage(Resource, frozen=True, kw_only=True):
-    """Some of the messages in their order. A search looks at a bounded number at a time and may find none of them."""
+    """Messages in the order of the queue. A search examines a bounded number of messages, so a page may be empty."""
 
     items: list[MessageSummary]
-    #: Go on with this as ``cursor``; null: all were looked at.
+    #: The ``cursor`` to continue with; null if all messages were examined.
     next: str | None
-    #: Messages that were looked at for this page, and payload bytes that were searched.
+    #: Messages examined for this page, and payload bytes searched.
     looked_at: int
     searched_bytes: int
-    #: How many messages of this state the queue has.
+    #: Messages in this state in the queue.
     total: int
 
 
 class NewMessage(Body, frozen=True, kw_only=True):
-    """A message that is to be published.
+    """A message to publish.
 
-    A ``json`` payload is sent as it stands in the request, digit by digit, without the space between its tokens.
+    A ``json`` payload is published as it is in the request, without whitespace between tokens.
     """
 
     payload: msgspec.Raw
     encoding: Encoding = "text"
     priority: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    #: Null: as the queue says; 0: without end.
+    #: Null: the queue's default; 0: unlimited.
     ttl_seconds: Seconds | None = None
     delay_seconds: Seconds = 0.0
     correlation_id: Annotated[str, Meta(max_length=255)] = ""
 
 
 class Publish(Body, frozen=True, kw_only=True):
-    """Messages to be published, all or none."""
+    """Messages to publish, all or none."""
 
     messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=MOST_PUBLISHED)]
 
 
 class Published(Resource, frozen=True, kw_only=True):
-    """They are on disk, in this order."""
+    """IDs of the messages, which are on disk, in order."""
 
     ids: list[str]
 
 
 class Event(Resource, frozen=True, kw_only=True):
-    """Something that happened to a message."""
+    """An event of a message."""
 
     position: int
     at: datetime
@@ -184,59 +183,59 @@ class Event(Resource, frozen=True, kw_only=True):
     source: str
     reason: str | None
     deliveries: int | None
-    #: When the delivery began that this event ended.
+    #: When the delivery that this event ended had started.
     delivered_at: datetime | None
 
 
 class Life(Resource, frozen=True, kw_only=True):
-    """Every event of one message that the journal still has, and where the message is now."""
+    """All events of one message that are still in the journal, and its current state."""
 
     id: str
     position: int
-    #: Null: it is no more.
+    #: Null: the message is gone.
     state: State | None
     queue: str
     events: list[Event]
-    #: Not all of the journal was looked through: go on with this as ``cursor``.
+    #: The ``cursor`` to continue with; null if the whole journal was searched.
     next: str | None
-    #: The history before this moment is not kept any more.
+    #: Earlier history has been removed.
     since: datetime | None
 
 
 class LifeQuery(PageQuery, frozen=True, kw_only=True):
-    """How far the journal was looked through already."""
+    """Where to continue."""
 
 
 class DeadGroup(Resource, frozen=True, kw_only=True):
-    """Dead letters of one queue with one reason."""
+    """Dead letters of one queue with the same reason."""
 
     queue: str
     reason: str
     count: int
-    #: When the oldest dead letter of the queue was published, whatever its reason.
+    #: When the oldest dead letter of the queue was published, of any reason.
     oldest: datetime | None
 
 
 class DeadQuery(PageQuery, frozen=True, kw_only=True):
-    """Of which queues."""
+    """Which queues."""
 
     pattern: Pattern = "*"
 
 
 class NewJob(Body, frozen=True, kw_only=True):
-    """Something with many messages of a queue, done in the background."""
+    """Work on many messages of a queue, in the background."""
 
-    #: ``redrive``: dead letters back to work. ``move``: ready messages to another queue. ``delete``: for good.
+    #: ``redrive``: dead letters become ready again. ``move``: to another queue. ``delete``: for good.
     kind: Literal["redrive", "move", "delete"]
     queue: FullName
-    #: Of which state: ``redrive`` is of dead, ``move`` of ready or dead ones.
+    #: The state of the messages: dead for ``redrive``, ready or dead for ``move``.
     state: Literal["ready", "delayed", "dead"] = "dead"
-    #: The queue they go to; empty: their own.
+    #: The target queue; empty: the same queue.
     target: Annotated[str, Meta(max_length=511)] = ""
-    #: These; without any, and without a search, all that are there when the job begins.
+    #: IDs of the messages; without IDs and ``search``, all that exist when the job starts.
     ids: Annotated[list[MessageId], Meta(max_length=MOST_SELECTED)] = msgspec.field(default_factory=list)
     search: Search | None = None
-    #: Messages a second at most; 0: as fast as it goes without getting in the way.
+    #: Maximum of messages per second; 0: as fast as possible without disturbing clients.
     rate: Seconds = 0.0
 
 
@@ -245,7 +244,7 @@ JobKind = Literal["redrive", "move", "delete", "purge", "backup"]
 
 
 class Job(Resource, frozen=True, kw_only=True):
-    """A job and how far it is. One that was interrupted or cancelled can be resumed."""
+    """A job and its progress. An interrupted or cancelled job can be resumed."""
 
     id: str
     kind: JobKind
@@ -255,12 +254,12 @@ class Job(Resource, frozen=True, kw_only=True):
     by: str
     created_at: datetime
     ended_at: datetime | None
-    #: Messages (bytes, for a backup) that are done, of how many as far as that is known, and what was passed over.
+    #: Messages (bytes for a backup) processed, their total if known, and messages skipped.
     done: int
     total: int | None
     skipped: int
     rate: float
-    #: Why it failed, or what it has made.
+    #: Why it failed, or its result.
     detail: str
 
 

@@ -1,4 +1,4 @@
-"""The broker as a whole: how it is, its journal, backups, draining and definitions."""
+"""The broker: its state, journal, backups, draining and definitions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from penstock.admin.resources.common import Body, Change, Name, PageQuery, Query
 from penstock.admin.resources.queues import Rates
 from penstock.core.policy import QueueRules
 
-#: Queues that definitions may have: as many as a broker may.
+#: Queues in definitions: as many as a broker can have.
 MOST_QUEUES = 16_000
 Short = Annotated[str, Meta(max_length=1000)]
-#: Whether it is namespace/queue is checked when it is used, with a better answer.
+#: The form namespace/queue is checked on use, for a better error.
 QueueName = Annotated[str, Meta(max_length=511)]
 
 
 class Alarm(Resource, frozen=True, kw_only=True):
-    """Something that an operator should look at."""
+    """A condition that needs an operator's attention."""
 
     level: Literal["warning", "error"]
     code: str
@@ -28,7 +28,7 @@ class Alarm(Resource, frozen=True, kw_only=True):
 
 
 class Totals(Resource, frozen=True, kw_only=True):
-    """All queues together, or those that the caller may see."""
+    """Sums over all queues that the caller may see."""
 
     namespaces: int
     queues: int
@@ -39,36 +39,36 @@ class Totals(Resource, frozen=True, kw_only=True):
     damaged: int
     bytes: int
     consumers: int
-    #: When the oldest ready message of all queues was published.
+    #: When the oldest ready message was published.
     oldest: datetime | None
     rates: Rates
 
 
 class Commits(Resource, frozen=True, kw_only=True):
-    """How quickly things become durable, over the last few seconds."""
+    """Commits of the last few seconds."""
 
     per_second: float
-    #: Mean events of a commit, and mean seconds of a commit and of its sync.
+    #: Mean events per commit, and mean seconds of a commit and of its sync.
     events: float
     seconds: float
     sync_seconds: float
-    #: Seconds for which the loop could not go on, at worst.
+    #: The longest delay of the event loop in seconds.
     loop_lag: float
 
 
 class Disk(Resource, frozen=True, kw_only=True):
-    """The disk that the journal is on."""
+    """The disk of the journal."""
 
     free_bytes: int
     total_bytes: int
-    #: Below this publishing is refused.
+    #: Publishing is refused below this.
     min_free_bytes: int
 
 
 class Overview(Resource, frozen=True, kw_only=True):
-    """How the broker is.
+    """The state of the broker.
 
-    A caller that may not view all queues sees the figures of its own. Then ``name``, ``listeners`` and
+    A caller that may not view all queues sees only figures of its own queues. Then ``name``, ``listeners`` and
     ``connections_by_protocol`` are empty; ``connections``, ``readers``, ``memory_bytes`` and ``disk`` are null.
     """
 
@@ -77,10 +77,10 @@ class Overview(Resource, frozen=True, kw_only=True):
     #: Whether its code runs ``compiled`` or ``from source``, and why not compiled.
     code: str
     started_at: datetime
-    #: Whether it takes messages; why not, if it does not.
+    #: Whether it accepts messages; if not, the reasons.
     ready: bool
     reasons: list[str]
-    #: When the broker was last heard from, and for how long it is silent; 0 while it answers. All else is from then.
+    #: When the broker last answered, and the seconds of its silence; 0 while it answers. All figures are of that time.
     heard_at: datetime | None = None
     silent_seconds: float = 0.0
     alarms: list[Alarm]
@@ -91,22 +91,22 @@ class Overview(Resource, frozen=True, kw_only=True):
     commits: Commits
     memory_bytes: int | None
     disk: Disk | None
-    #: Of all dead letters.
+    #: Dead letters by reason.
     dead_by_reason: dict[str, int]
     ephemeral: bool
     #: The title of each protocol, by name.
     protocols: dict[str, str]
     listeners: dict[str, list[str]]
     draining: bool
-    #: Queues with the most ready messages, and those with the most dead letters.
+    #: Queues with the most ready messages.
     busiest: list[str]
 
 
 class Health(Resource, frozen=True, kw_only=True):
-    """Whether it is well, and why not."""
+    """Health, with reasons if it is not good."""
 
     ok: bool
-    #: ``standby``: another broker serves, and this one takes over if that has to be. Not in ``/healthz``.
+    #: ``standby``: another broker serves, and this one takes over if necessary. Not in ``/healthz``.
     role: Role | msgspec.UnsetType = msgspec.UNSET
     reasons: list[str] = msgspec.field(default_factory=list)
 
@@ -123,7 +123,7 @@ class Segment(Resource, frozen=True, kw_only=True):
 
 
 class JournalStatus(Resource, frozen=True, kw_only=True):
-    """The journal: what it has, since when, and how large it is."""
+    """The state of the journal."""
 
     kind: Literal["files", "memory", "database"]
     identity: str
@@ -133,28 +133,28 @@ class JournalStatus(Resource, frozen=True, kw_only=True):
     latest: int
     bytes: int
     segments: int
-    #: Of the newest checkpoint; null if there is none.
+    #: The position and time of the newest checkpoint; null if there is none.
     checkpoint: int | None
     checkpoint_at: datetime | None
     retention_seconds: int
     retention_bytes: int
-    #: Why it can not be kept small for now, if that is so.
+    #: Why compaction is blocked, or empty.
     trouble: str
     disk: Disk | None
 
 
 class SegmentsQuery(PageQuery, frozen=True, kw_only=True):
-    """Oldest first."""
+    """Which segments; oldest first."""
 
 
 class NewBackup(Body, frozen=True, kw_only=True):
-    """A copy of the journal in a folder of this name, below the folder of backups."""
+    """A backup to make, in a folder of this name in the folder of backups; empty: the current time."""
 
     name: Annotated[str, Meta(max_length=100, pattern="^([A-Za-z0-9][A-Za-z0-9._-]*)?$")] = ""
 
 
 class Backup(Resource, frozen=True, kw_only=True):
-    """A copy that is complete. ``penstock restore`` makes a data folder of it."""
+    """A complete backup. ``penstock restore`` turns it into a data folder."""
 
     name: str
     folder: str
@@ -164,7 +164,7 @@ class Backup(Resource, frozen=True, kw_only=True):
 
 
 class Drain(Resource, frozen=True, kw_only=True):
-    """Whether publishing is refused so that the queues get empty."""
+    """The state of draining."""
 
     active: bool
     since: datetime | None
@@ -175,62 +175,62 @@ class Drain(Resource, frozen=True, kw_only=True):
 
 
 class NewDrain(Body, frozen=True, kw_only=True):
-    """Refuse publishing; consumers go on. The broker can be told to stop when nothing is left."""
+    """Refuse publishing while consumers continue; optionally stop the broker when all queues are empty."""
 
     stop_when_empty: bool = False
 
 
 class Definitions(Body, frozen=True, kw_only=True):
-    """Namespaces, queues with their rules, and limits: what makes a broker like this one, without its messages."""
+    """Namespaces, queues with their rules, and limits, without messages."""
 
     format: Literal["penstock-definitions-1"] = "penstock-definitions-1"
     namespaces: Annotated[list[Name], Meta(max_length=1_000)] = msgspec.field(default_factory=list)
     #: By namespace/queue.
     queues: Annotated[dict[QueueName, QueueRules], Meta(max_length=MOST_QUEUES)] = msgspec.field(default_factory=dict)
-    #: Of the configuration; they take effect with a restart, and are only compared.
+    #: From the configuration. An import only compares them: changes need a restart.
     limits: Annotated[dict[Short, bool | int | float | Short | None], Meta(max_length=100)] = msgspec.field(
         default_factory=dict
     )
 
 
 class DefinitionsQuery(QueryParameters, frozen=True, kw_only=True):
-    """How they are written."""
+    """The format of definitions."""
 
     format: Literal["json", "toml"] = "json"
 
 
 class ImportQuery(QueryParameters, frozen=True, kw_only=True):
-    """What to do with definitions."""
+    """How to import definitions."""
 
-    #: Only tell what would change.
+    #: Only show the changes.
     dry_run: bool = False
-    #: Delete queues and namespaces that are not in them, if they are empty.
+    #: Delete empty queues and namespaces that are not in the definitions.
     remove: bool = False
 
 
 class Imported(Resource, frozen=True, kw_only=True):
-    """The difference, and whether it was applied."""
+    """The changes, and whether they were applied."""
 
     applied: bool
     changes: list[Change]
 
 
 class StreamQuery(QueryParameters, frozen=True, kw_only=True):
-    """What is to be told, and how often."""
+    """Which events to send, and how often."""
 
-    #: A queue whose figures are wanted too.
+    #: A queue for events named ``queue``.
     queue: Annotated[str, Meta(max_length=511)] = ""
-    #: Seconds between two values.
+    #: Seconds between two events of a kind.
     every: Annotated[float, Meta(ge=0.5, le=60)] = 1.0
 
 
 class MetricsQuery(QueryParameters, frozen=True, kw_only=True):
-    """Which queues have series of their own: the first 1,000 by name."""
+    """A pattern of queues. The first 1,000 by name have series."""
 
     queue: Annotated[str, Meta(min_length=1, max_length=511)]
 
 
 class StopBroker(Body, frozen=True, kw_only=True):
-    """End the broker as SIGTERM does: what is confirmed is on disk. ``confirm`` is the word stop."""
+    """Stop the broker as SIGTERM does. ``confirm`` is the word stop."""
 
     confirm: Literal["stop"]

@@ -1,4 +1,4 @@
-"""Who is connected, what they hold, and who reads and writes through Spark."""
+"""Connections, locks, readers, leases, writers and pipelines."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ Throttle = Literal["", "publish refused", "disk", "memory", "answers", "slow pee
 
 
 class ConnectionSummary(Resource, frozen=True, kw_only=True):
-    """A connection of one of the three protocols."""
+    """A connection in a list."""
 
     id: int
     protocol: str
     #: Address and port, or "unix".
     peer: str
     tls: bool
-    #: Of its certificate.
+    #: The subject of its certificate.
     subject: str
     #: The user at the other end of a Unix-domain socket.
     user: str
     since: datetime
-    #: Messages that it has, and queues of which it is a consumer.
+    #: Messages it holds, and queues it consumes from.
     out: int
     consumers: int
-    #: Bytes that the broker holds for it: received and not worked on, and not taken by the peer yet.
+    #: Bytes buffered by the broker: received and not processed, and sent but not taken by the peer.
     input_bytes: int
     output_bytes: int
-    #: Why it is not read from or not sent to at this moment; empty if it is.
+    #: Why reading from it, or sending to it, is suspended; empty if neither is.
     throttled: Throttle
-    #: It is about to end.
+    #: It is being closed.
     ending: bool
 
 
 class Subscription(Resource, frozen=True, kw_only=True):
-    """What a connection wants of a queue."""
+    """A connection's consumption from one queue."""
 
     queue: str
     #: 0: one message at a time.
     window: int
-    #: Messages that it waits for now; 0 for a window that is full, and between requests for one message.
+    #: Messages it is waiting for; 0 if the window is full, and between single requests.
     credit: int
     dead: bool
 
 
 class ConnectionDetail(ConnectionSummary, frozen=True, kw_only=True):
-    """A connection by itself."""
+    """A connection with its subscriptions."""
 
     subscriptions: list[Subscription]
 
@@ -60,7 +60,7 @@ class ConnectionsQuery(PageQuery, frozen=True, kw_only=True):
     protocol: Annotated[str, Meta(max_length=20)] = ""
     #: Part of the address, subject or user.
     contains: Annotated[str, Meta(max_length=255)] = ""
-    #: Only those that are throttled.
+    #: Only throttled ones.
     throttled: bool = False
     #: Only consumers of this queue, as namespace/queue.
     queue: Annotated[str, Meta(max_length=511)] = ""
@@ -69,7 +69,7 @@ class ConnectionsQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class Lock(Resource, frozen=True, kw_only=True):
-    """A message that a connection has locked for a time."""
+    """A message locked by a connection."""
 
     message: str
     position: int
@@ -82,13 +82,13 @@ class Lock(Resource, frozen=True, kw_only=True):
 
 
 class LocksQuery(PageQuery, frozen=True, kw_only=True):
-    """Of which queues. Those that end first come first."""
+    """Which queues. Locks that expire first come first."""
 
     pattern: Pattern = "*"
 
 
 class Reader(Resource, frozen=True, kw_only=True):
-    """Who reads the journal over Flight: a streaming query, mostly."""
+    """A reader of the journal over Flight, usually a streaming query."""
 
     name: str
     view: str
@@ -96,9 +96,9 @@ class Reader(Resource, frozen=True, kw_only=True):
     position: int
     lag_rows: int
     lag_seconds: float
-    #: The journal was put back behind what it has read: lost is what it has read from this position on. 0: nothing is.
+    #: After the journal was restored: events from this position on, which the reader has seen, are lost. 0: none.
     lost_from: int
-    #: History is kept for it.
+    #: History is retained for it.
     pin: bool
     peer: str
     heard_at: datetime
@@ -107,7 +107,7 @@ class Reader(Resource, frozen=True, kw_only=True):
 
 
 class Lease(Resource, frozen=True, kw_only=True):
-    """Messages of a queue that a reader has until a time."""
+    """Messages of a queue leased by a reader."""
 
     position: int
     reader: str
@@ -118,7 +118,7 @@ class Lease(Resource, frozen=True, kw_only=True):
 
 
 class Writer(Resource, frozen=True, kw_only=True):
-    """Who writes numbered chunks over Flight."""
+    """A writer of numbered chunks over Flight."""
 
     name: str
     owner: str
@@ -128,21 +128,21 @@ class Writer(Resource, frozen=True, kw_only=True):
 
 
 class Pipeline(Resource, frozen=True, kw_only=True):
-    """A pipeline that writes below the folder of ``[http] lake``, from what it left there."""
+    """A pipeline, according to its files in the folder ``[http] lake``."""
 
     name: str
     kind: str
-    #: Its last batch, and when that was finished; null while it is being written.
+    #: Its last batch, and when that finished; null while it is being written.
     batch: int
     finished_at: datetime | None
-    #: Rows of all batches, and those of them that did not fit; null where the pipeline has not counted them.
+    #: Rows and quarantined rows of all batches; null if the pipeline does not count them.
     rows: int | None
     quarantined: int | None
-    #: Where the insight report is served, if there is one.
+    #: The path of the insight report, or empty.
     report: str
 
 
 class NamesQuery(PageQuery, frozen=True, kw_only=True):
-    """Part of the name."""
+    """Which names."""
 
     contains: Annotated[str, Meta(max_length=255)] = ""

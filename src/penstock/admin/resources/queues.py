@@ -21,7 +21,7 @@ RulesChange = defstruct(
     "RulesChange",
     [(rule.name, Union[rule.type, UnsetType], UNSET) for rule in fields(QueueRules)],  # noqa: UP007
     bases=(Body,),
-    namespace={"__doc__": "The rules to change. The others stay as they are."},
+    namespace={"__doc__": "The rules to change. Rules that are omitted keep their values."},
     module=__name__,
     frozen=True,
     kw_only=True,
@@ -31,7 +31,7 @@ RulesChange = defstruct(
 
 
 class Rates(Resource, frozen=True, kw_only=True):
-    """Messages a second, over the last few seconds. ``settled`` is acknowledged, popped, dropped or purged."""
+    """Messages per second, over the last few seconds. ``settled`` is acknowledged, popped, dropped or purged."""
 
     published: float = 0.0
     delivered: float = 0.0
@@ -40,7 +40,7 @@ class Rates(Resource, frozen=True, kw_only=True):
 
 
 class Counters(Resource, frozen=True, kw_only=True):
-    """Messages since the queue was made; ``delivered`` and ``redelivered`` since the broker started."""
+    """Messages since the queue was created; ``delivered`` and ``redelivered`` since the broker started."""
 
     published: int = 0
     acknowledged: int = 0
@@ -64,37 +64,37 @@ class QueueSummary(Resource, frozen=True, kw_only=True):
     delayed: int
     dead: int
     damaged: int
-    #: Payload bytes of the messages that wait.
+    #: Payload bytes of waiting messages.
     bytes: int
-    #: Windows, and connections that ask for one message at a time: docs/protocols/queues.md, "A consumer".
+    #: Windows, and connections that request one message at a time: docs/protocols/queues.md, "A consumer".
     consumers: int
     paused: bool
     #: When the oldest ready message was published; null if there is none.
     oldest: datetime | None
     rates: Rates
-    #: Which of the states of ``state=`` it is in.
+    #: The values of ``state=`` that match it.
     states: list[QueueState]
 
 
 class QueueDetail(QueueSummary, frozen=True, kw_only=True):
-    """A queue by itself."""
+    """A queue with its rules and counters."""
 
     created_at: datetime
     rules: QueueRules
-    #: Its dead letters by reason.
+    #: Dead letters by reason.
     dead_by_reason: dict[str, int]
     counters: Counters
-    #: Of ``rules``: the value of ``ETag``, which a change names in ``If-Match``.
+    #: The version of ``rules``: the value of ``ETag``, and of ``If-Match`` in a change.
     version: str
 
 
 class QueuesQuery(PageQuery, frozen=True, kw_only=True):
-    """Which queues, and in which order."""
+    """Which queues, and their order."""
 
     pattern: Pattern = "*"
-    #: Only queues in this state. ``backlog`` has ready messages and no consumers, ``dead`` has dead letters.
+    #: Only queues in this state. ``backlog``: ready messages and no consumers. ``dead``: dead letters.
     state: QueueState | None = None
-    #: Part of the full name, in any case of letters.
+    #: Part of the full name, case-insensitive.
     contains: Annotated[str, Meta(max_length=255)] = ""
     sort: QueueSort = "name"
     order: Order = "ascending"
@@ -112,19 +112,19 @@ class NamespaceSummary(Resource, frozen=True, kw_only=True):
 
 
 class NewQueue(Body, frozen=True, kw_only=True):
-    """A queue that is to be made. Its namespace is made with it."""
+    """A queue to create. Its namespace is created as well."""
 
     rules: QueueRules = QueueRules()
 
 
 class Purge(Body, frozen=True, kw_only=True):
-    """Remove all messages of these states. ``confirm`` is the full name of the queue, typed once more."""
+    """Remove all messages in these states. ``confirm`` is the full name of the queue."""
 
     states: Annotated[list[Literal["ready", "delayed", "dead"]], Meta(min_length=1, max_length=3)]
     confirm: Annotated[str, Meta(max_length=511)]
 
 
 class HistoryQuery(PageQuery, frozen=True, kw_only=True):
-    """How far back, at most."""
+    """How many samples."""
 
     limit: Limit = 600

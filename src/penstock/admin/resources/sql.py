@@ -1,4 +1,4 @@
-"""SQL over what is in the queues and in the journal."""
+"""SQL over the queues and the journal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from msgspec import Meta
 
 from penstock.admin.resources.common import Body, Resource
 
-#: Rows of an answer: unless told otherwise, and at most; bytes of a query; seconds that it may take.
+#: Rows of a response: the default and the limit; bytes of a query; seconds of a query.
 SQL_ROWS = 1000
 MOST_SQL_ROWS = 100_000
 SQL_BYTES = 100_000
 SQL_SECONDS = 60.0
-#: Bytes of memory that a query may use: unless told otherwise, at least and at most.
+#: Bytes of memory of a query: the default, minimum and maximum.
 SQL_MEMORY = 256 * 2**20
 LEAST_SQL_MEMORY = 32 * 2**20
 MOST_SQL_MEMORY = 1024 * 2**20
-#: Rows of a file, and its bytes.
+#: Rows and bytes of an export.
 MOST_FILE_ROWS = 1_000_000
 MOST_FILE_BYTES = 256 * 2**20
 
@@ -25,7 +25,7 @@ MOST_FILE_BYTES = 256 * 2**20
 class SqlQuery(Body, frozen=True, kw_only=True):
     """One SELECT over ``messages``, ``events``, ``live``, ``queues``, ``readers`` and ``audit``.
 
-    It ends when it takes longer than ``seconds`` or more than ``memory_bytes``.
+    It is stopped if it takes longer than ``seconds`` or more than ``memory_bytes``.
     """
 
     query: Annotated[str, Meta(min_length=1, max_length=SQL_BYTES)]
@@ -35,14 +35,14 @@ class SqlQuery(Body, frozen=True, kw_only=True):
 
 
 class SqlExport(SqlQuery, frozen=True, kw_only=True):
-    """The same, as a file. The header ``penstock-truncated`` says whether there are more rows."""
+    """A query whose result is a file. The header ``penstock-truncated`` says whether there are more rows."""
 
     rows: Annotated[int, Meta(ge=1, le=MOST_FILE_ROWS)] = MOST_FILE_ROWS
     format: Literal["csv", "parquet"]
 
 
 class SqlColumn(Resource, frozen=True, kw_only=True):
-    """A column of a table or an answer. ``type`` is DuckDB's word for it."""
+    """A column of a table or a result. ``type`` is a type of DuckDB."""
 
     name: str
     type: str
@@ -53,13 +53,13 @@ class SqlAnswer(Resource, frozen=True, kw_only=True):
 
     columns: list[SqlColumn]
     rows: list[list[Any]]
-    #: There are more rows than were asked for.
+    #: There are more rows.
     truncated: bool
     seconds: float
 
 
 class SqlTable(Resource, frozen=True, kw_only=True):
-    """A table that can be asked."""
+    """A table."""
 
     name: str
     about: str
@@ -67,14 +67,14 @@ class SqlTable(Resource, frozen=True, kw_only=True):
 
 
 class SavedQuery(Body, frozen=True, kw_only=True):
-    """A query that is kept for everybody."""
+    """A query to save for all users."""
 
     query: Annotated[str, Meta(min_length=1, max_length=SQL_BYTES)]
     about: Annotated[str, Meta(max_length=1000)] = ""
 
 
 class SavedQuerySummary(Resource, frozen=True, kw_only=True):
-    """A query that was kept, and by whom."""
+    """A saved query and its author."""
 
     name: str
     query: str

@@ -1,6 +1,6 @@
-"""The journal as the HTTP process reads it: messages by where they lie, when they were published, and their lives.
+"""The journal for the HTTP process: messages by position, their publication times, and their events.
 
-It is read as any other reader does, in threads of its own: the broker is not asked, and does not wait.
+It is read in threads, without the broker, as any other reader does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.admin.problems import fail
 from penstock.admin.resources.operations import Segment
-from penstock.admin.times import moment
+from penstock.admin.times import to_datetime
 from penstock.journal import Follower, open_journal
 from penstock.journal.contract import ExtentInfo, Span
 from penstock.journal.errors import Gone, LogError
@@ -25,13 +25,13 @@ from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.rows import MessageRow, gather
 from penstock.schema import FINAL_KINDS, Kind, Reason
 
-#: How names of checkpoints end.
+#: Suffix of checkpoint files.
 CHECKPOINT = ".ckpt"
-#: Times of messages that are remembered.
-REMEMBERED = 50_000
-#: Events, and their bytes, that one request for a life looks through.
-LOOKED_THROUGH = 2_000_000
-LOOKED_BYTES = 256 * 2**20
+#: Publication times that are cached.
+MOST_TIMES = 50_000
+#: Events, and their bytes, that one request for a message's events scans.
+SCANNED_EVENTS = 2_000_000
+SCANNED_BYTES = 256 * 2**20
 
 T = TypeVar("T")
 _KINDS = {int(kind): kind.name.lower() for kind in Kind}
@@ -39,7 +39,7 @@ _REASONS = {int(reason): reason.name.lower() for reason in Reason}
 
 
 class LifeEvent(NamedTuple):
-    """Something that happened to a message, as the journal has it."""
+    """An event of a message, as the journal stores it."""
 
     position: int
     at: int
@@ -49,26 +49,26 @@ class LifeEvent(NamedTuple):
     reason: str | None
     deliveries: int | None
     delivered_at: int
-    #: It is no more after this.
+    #: The message is gone after this.
     final: bool
 
 
-def _segment(told: ExtentInfo) -> Segment:
+def _segment(extent: ExtentInfo) -> Segment:
     return Segment(
-        name=told.name,
-        first=told.first,
-        end=told.first + told.events,
-        bytes=told.bytes,
-        created_at=moment(told.created),
-        finished=told.finished,
+        name=extent.name,
+        first=extent.first,
+        end=extent.first + extent.events,
+        bytes=extent.bytes,
+        created_at=to_datetime(extent.created),
+        finished=extent.finished,
     )
 
 
 class JournalView:
-    """Reads the journal of a data folder."""
+    """Reads the broker's journal."""
 
     def __init__(self, url: str, folder: str = "") -> None:
-        """``folder`` is where it lies, if it is in one."""
+        """``folder`` is empty if the journal is in memory or in a database."""
         self._url = url
         self._folder = folder
         self._follower: Follower | None = None
@@ -80,81 +80,81 @@ class JournalView:
 
     @property
     def reader(self) -> Follower:
-        """The journal. Raises LogError if it can't be read."""
+        """The opened journal. Raises LogError."""
         if self._follower is None:
             self._follower = open_journal(self._url).follow()
         return self._follower
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do something with the journal in a thread. What can't be read is a problem."""
+        """Read in a thread. Raises ApiProblem for what can't be read."""
         try:
             return await asyncio.to_thread(work)
         except LogError as error:
-            self._follower = None  # it may be another journal by now
-            fail("refused", f"the journal can not be read there: {error}")
+            self._follower = None  # the journal may have been replaced
+            fail("refused", f"this part of the journal can't be read: {error}")
 
-    async def times(self, places: Sequence[int]) -> dict[int, int]:
-        """When the messages at these places were published. Those that can't be read are left out."""
-        wanted = [place for place in dict.fromkeys(places) if place]
-        missing = [place for place in wanted if place not in self._times]
+    async def times(self, positions: Sequence[int]) -> dict[int, int]:
+        """When the messages at these positions were published, without those that can't be read. 0 is no position."""
+        wanted = [each for each in dict.fromkeys(positions) if each]
+        missing = [each for each in wanted if each not in self._times]
         if missing:
             found = await self.run(lambda: self._published(missing))
             self._times.update(found)
-            while len(self._times) > REMEMBERED:
+            while len(self._times) > MOST_TIMES:
                 self._times.popitem(last=False)
-        return {place: self._times[place] for place in wanted if place in self._times}
+        return {each: self._times[each] for each in wanted if each in self._times}
 
-    async def messages(self, places: Sequence[int]) -> dict[int, MessageRow]:
-        """Messages by where they lie. Those that can't be read are left out."""
-        return await self.run(lambda: self._messages(places))
+    async def messages(self, positions: Sequence[int]) -> dict[int, MessageRow]:
+        """Messages by position, without those that can't be read."""
+        return await self.run(lambda: self._messages(positions))
 
-    def _published(self, places: Iterable[int]) -> dict[int, int]:
-        """Two columns of each block are looked at, and no payload."""
+    def _published(self, positions: Iterable[int]) -> dict[int, int]:
+        """Reads two columns of each block and no payload."""
         found: dict[int, int] = {}
-        for block, here in self._blocks(sorted(places), verify=False):
+        for block, here in self._blocks(sorted(positions), verify=False):
             at = block.at()
-            kept = block.column("published_at") if block.has("published_at") else None
+            original = block.column("published_at") if block.has("published_at") else None
             rows = block.message_rows()
-            for place in here:
-                row = place - block.first
-                copied = int(kept[np.searchsorted(rows, row)]) if kept is not None else 0
-                found[place] = copied or int(at[row])
+            for position in here:
+                row = position - block.first
+                moved = int(original[np.searchsorted(rows, row)]) if original is not None else 0
+                found[position] = moved or int(at[row])
         return found
 
-    def _messages(self, places: Sequence[int]) -> dict[int, MessageRow]:
+    def _messages(self, positions: Sequence[int]) -> dict[int, MessageRow]:
         found: dict[int, MessageRow] = {}
-        for block, here in self._blocks(sorted(set(places)), verify=True):
+        for block, here in self._blocks(sorted(set(positions)), verify=True):
             try:
-                found.update(zip(here, gather(here, lambda place, block=block: block), strict=True))  # type: ignore[misc]
+                found.update(zip(here, gather(here, lambda position, block=block: block), strict=True))  # type: ignore[misc]
             except Gone:
                 continue
         return found
 
-    def _blocks(self, places: Sequence[int], *, verify: bool) -> Iterator[tuple[Block, list[int]]]:
-        """The blocks that have these places, which are in order, and those of each."""
+    def _blocks(self, positions: Sequence[int], *, verify: bool) -> Iterator[tuple[Block, list[int]]]:
+        """The blocks that contain these sorted positions, each with the positions in it."""
         spans = self.reader.spans()
         at = 0
-        while at < len(places):
-            block = self._block(spans, places[at], verify=verify)
-            here = [place for place in places[at:] if block is not None and place < block.end] or [places[at]]
+        while at < len(positions):
+            block = self._block(spans, positions[at], verify=verify)
+            here = [each for each in positions[at:] if block is not None and each < block.end] or [positions[at]]
             at += len(here)
             if block is not None:
                 yield block, here
 
-    def _block(self, spans: Sequence[Span], place: int, *, verify: bool) -> Block | None:
-        number = bisect_right(spans, place, key=lambda span: span.first) - 1
-        if number < 0 or place >= spans[number].end:
+    def _block(self, spans: Sequence[Span], position: int, *, verify: bool) -> Block | None:
+        number = bisect_right(spans, position, key=lambda span: span.first) - 1
+        if number < 0 or position >= spans[number].end:
             return None
         extent = self.reader.hold(spans[number])
         try:
-            return next(extent.blocks(place, place + 1, verify=verify), None) if extent is not None else None
+            return next(extent.blocks(position, position + 1, verify=verify), None) if extent is not None else None
         except BlockError:
             return None
 
     # The journal as a whole
 
     async def facts(self) -> dict[str, Any]:
-        """What ``JournalStatus`` tells of it."""
+        """The fields of ``JournalStatus`` that describe the journal."""
         return await self.run(self._facts)
 
     def _facts(self) -> dict[str, Any]:
@@ -174,29 +174,29 @@ class JournalView:
         }
 
     def _checkpoint(self) -> tuple[int | None, datetime | None]:
-        """Of the newest: its position, and when it was written."""
+        """Position and time of the newest checkpoint."""
         if self._in_database:
-            told = open_journal(self._url).tools().info().checkpoints
-            return (told[-1][0] if told else None), None
+            checkpoints = open_journal(self._url).tools().info().checkpoints
+            return (checkpoints[-1][0] if checkpoints else None), None
         entries = os.scandir(self._folder) if self._folder else ()
         newest = max((each for each in entries if each.name.endswith(CHECKPOINT)), key=lambda e: e.name, default=None)
         if newest is None:
             return None, None
-        return int(newest.name.partition(".")[0], 16), moment(int(newest.stat().st_mtime * 1e6))
+        return int(newest.name.partition(".")[0], 16), to_datetime(int(newest.stat().st_mtime * 1e6))
 
     async def segments(self) -> list[Segment]:
-        """Its files, or what they are in memory, oldest first."""
+        """The segments, oldest first."""
         return await self.run(self._segments)
 
     def _segments(self) -> list[Segment]:
-        if self._in_database:  # which tells without having them read
+        if self._in_database:  # its tools list them without reading them
             return [_segment(each) for each in open_journal(self._url).tools().info().extents]
         found = []
         committed = self.reader.tail().committed
         for span in self.reader.spans():
             extent = self.reader.hold(span)
             if extent is None:
-                continue  # it was removed just now
+                continue  # it has just been removed
             _, sizes = extent.marks(min(committed, span.end))
             found.append(
                 Segment(
@@ -204,7 +204,7 @@ class JournalView:
                     first=span.first,
                     end=span.end,
                     bytes=sizes[-1] if sizes else 0,
-                    created_at=moment(span.created),
+                    created_at=to_datetime(span.created),
                     finished=span.finished,
                 )
             )
@@ -213,9 +213,9 @@ class JournalView:
     # A message's life
 
     async def life(self, position: int, start: int) -> tuple[list[LifeEvent], int, int]:
-        """Events of a message from ``start`` on, where to go on (0: the journal has no more), and the history's begin.
+        """Events of a message from ``start`` on, the position to continue at, and the time at which the history starts.
 
-        The latter is 0 where the journal has all that happened since the message was published.
+        The position is 0 at the end of the journal. The time is 0 if no event of the message has been removed.
         """
         return await self.run(lambda: self._life(position, start))
 
@@ -223,7 +223,7 @@ class JournalView:
         reader = self.reader
         tail = reader.tail()
         begin = max(start, position, tail.floor, tail.start)
-        stop = self._reach(begin, min(tail.committed, begin + LOOKED_THROUGH))
+        stop = self._reach(begin, min(tail.committed, begin + SCANNED_EVENTS))
         found: list[LifeEvent] = []
         since = 0
         if begin >= stop:
@@ -232,7 +232,7 @@ class JournalView:
             if begin > max(start, position):
                 since = int(first.at()[max(0, begin - first.first)])
             elif begin == position:
-                found.append(_told(first, position - first.first, None))
+                found.append(_life_event(first, position - first.first, None))
         for block, _ in reader.mentions(position, begin, stop):
             found += _events_of(block, position, begin, stop)
             if found and found[-1].final:
@@ -240,8 +240,8 @@ class JournalView:
         return found, stop if stop < tail.committed else 0, since
 
     def _reach(self, begin: int, stop: int) -> int:
-        """How far it is from one position to another if no more than ``LOOKED_BYTES`` are to be looked through."""
-        left = LOOKED_BYTES
+        """The end of a scan from ``begin`` to at most ``stop`` that covers at most ``SCANNED_BYTES``."""
+        left = SCANNED_BYTES
         for span in self.reader.spans():
             marks = self.reader.marks(span, min(span.end, stop)) if begin < span.end and span.first < stop else None
             if marks is None:
@@ -256,19 +256,19 @@ class JournalView:
 
 
 def _events_of(block: Block, position: int, start: int, stop: int) -> list[LifeEvent]:
-    """The rows of a block that are about a message, but for the message itself."""
+    """The rows of a block that refer to a message, without the message itself."""
     found: list[LifeEvent] = []
     if block.has("message"):
         others = block.other_rows()
         for index in np.flatnonzero(block.column("message") == position).tolist():
             row = int(others[index])
             if start <= block.first + row < stop:
-                found.append(_told(block, row, index))
+                found.append(_life_event(block, row, index))
     return found
 
 
-def _told(block: Block, row: int, index: int | None) -> LifeEvent:
-    """``index`` is the row's among those without a message; None for the message itself."""
+def _life_event(block: Block, row: int, index: int | None) -> LifeEvent:
+    """``index`` counts only rows without a message; None for the message itself."""
 
     def number(name: str) -> int:
         return int(block.column(name)[index]) if index is not None and block.has(name) else 0

@@ -1,4 +1,4 @@
-"""Metrics, and the stream of live figures."""
+"""Metrics, and the stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.admin.access import Caller
+from penstock.admin.exposition import OPEN_METRICS, PLAIN, MetricsText, wants_open_metrics
+from penstock.admin.gatekeeper import Caller
 from penstock.admin.handlers.broker import BrokerHandlers, disk_of, reasons_of
 from penstock.admin.handlers.jobs import may
 from penstock.admin.handlers.pipelines import PipelineHandlers
 from penstock.admin.handlers.queues import QueueHandlers
-from penstock.admin.http import Answer, Request
+from penstock.admin.http import Handlers, Request, Response
 from penstock.admin.jobs import Jobs
-from penstock.admin.journal import JournalView
+from penstock.admin.journal_view import JournalView
 from penstock.admin.metrics import (
     MOST_SERIES,
-    OPEN_METRICS,
-    PLAIN,
-    MetricsText,
-    Traced,
     add_processes,
     broker_metrics,
     queue_metrics,
     silent_metrics,
     standby_metrics,
-    wants_open_metrics,
 )
 from penstock.admin.mirror import Mirror, dead_by_reason
 from penstock.admin.problems import ApiProblem, fail
@@ -42,14 +38,14 @@ from penstock.patterns import fits_queue
 if TYPE_CHECKING:
     from penstock.admin.traces import Tracer
 
-#: Streams at a time: each costs the broker nothing, but this process some work.
+#: Concurrent streams. They cost the broker nothing, but this process some CPU.
 MOST_STREAMS = 100
 #: Samples between two overviews.
 OVERVIEW_EVERY = 5
 
 
 class LiveHandlers:
-    """Handles what is asked for again and again."""
+    """Handles requests for metrics and the stream."""
 
     def __init__(
         self,
@@ -58,8 +54,8 @@ class LiveHandlers:
         mirror: Mirror,
         journal: JournalView,
         settings: AdminSettings,
-        whole: BrokerHandlers,
-        queues: QueueHandlers,
+        broker_handlers: BrokerHandlers,
+        queue_handlers: QueueHandlers,
         jobs: Jobs,
         pipelines: PipelineHandlers,
         tracer: Tracer | None,
@@ -69,31 +65,31 @@ class LiveHandlers:
         self._mirror = mirror
         self._journal = journal
         self._settings = settings
-        self._whole = whole
-        self._queues = queues
+        self._broker_handlers = broker_handlers
+        self._queue_handlers = queue_handlers
         self._jobs = jobs
         self._pipelines = pipelines
         self._tracer = tracer
         self._streams = 0
         self._ended = asyncio.Event()
-        self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+        self.handlers: Handlers = {
             "metrics": self.metrics,
             "metrics-per-queue": self.metrics_per_queue,
             "stream": self.stream,
         }
 
-    async def metrics(self, request: Request) -> Answer:
-        """The broker and all queues together; of one that stands by, no more than that."""
-        write = await self._or_why_not(self._metrics)
+    async def metrics(self, request: Request) -> Response:
+        """Metrics of the broker and of all queues together; on standby only its state."""
+        write = await self._collect(self._metrics)
         processes = await asyncio.to_thread(own_processes)
         add_processes(write, self._settings.version, self._settings.code, processes)
-        return _written(request, write)
+        return _render(request, write)
 
-    async def _or_why_not(self, wanted: Callable[[], Awaitable[MetricsText]]) -> MetricsText:
-        """What is wanted; of a broker that stands by or does not answer, that it does: a scrape must not fail then."""
+    async def _collect(self, collect: Callable[[], Awaitable[MetricsText]]) -> MetricsText:
+        """Collect metrics. A broker that is silent or on standby must not fail the scrape: its state is reported."""
         try:
             async with self._pulse.patience():
-                return await wanted()
+                return await collect()
         except ApiProblem as error:
             if error.problem.code == "standby":
                 return standby_metrics()
@@ -102,7 +98,7 @@ class LiveHandlers:
             raise
 
     async def _metrics(self) -> MetricsText:
-        await self._mirror.fresh()
+        await self._mirror.ensure_fresh()
         figures, totals = self._mirror.figures, self._mirror.totals()
         assert figures is not None
         times = await self._journal.times([totals.oldest])
@@ -119,26 +115,21 @@ class LiveHandlers:
             journal,
             reasons_of(figures),
             await asyncio.to_thread(self._pipelines.found),
-            self._traced(),
+            self._tracer,
         )
 
-    def _traced(self) -> Traced | None:
-        tracer = self._tracer
-        return Traced(tracer.sent, tracer.refused, tracer.skipped) if tracer is not None else None
-
-    async def metrics_per_queue(self, request: Request) -> Answer:
-        """Series for each queue of a pattern, as far as the caller may see them."""
-        return _written(request, await self._or_why_not(lambda: self._queue_metrics(request)))
+    async def metrics_per_queue(self, request: Request) -> Response:
+        """Series of each queue that matches a pattern and that the caller may see."""
+        return _render(request, await self._collect(lambda: self._queue_metrics(request)))
 
     async def _queue_metrics(self, request: Request) -> MetricsText:
-        await self._mirror.fresh()
+        await self._mirror.ensure_fresh()
         figures = self._mirror.figures
         assert figures is not None
-        everybody = self._settings.public_metrics
-        found = await self._mirror.chosen(
+        public = self._settings.public_metrics
+        found = await self._mirror.select(
             lambda row: (
-                fits_queue(request.query.queue, row.namespace, row.name)
-                and (everybody or request.caller.may("view", row.namespace, row.name))
+                fits_queue(request.query.queue, row.namespace, row.name) and (public or request.caller.may_view(row))
             )
         )
         rows = sorted(found, key=lambda row: (row.namespace, row.name))[:MOST_SERIES]
@@ -147,30 +138,30 @@ class LiveHandlers:
 
     # The stream
 
-    async def stream(self, request: Request) -> Answer:
-        """Events until the client goes."""
+    async def stream(self, request: Request) -> Response:
+        """Send events until the client disconnects."""
         query: StreamQuery = request.query
         if query.queue and not _may_see(request.caller, query.queue):
-            fail("bad-request", f"{query.queue!r} is no queue that you may see", field="query.queue")
+            fail("bad-request", f"there is no queue {query.queue!r} that you may view", field="query.queue")
         if self._streams >= MOST_STREAMS:
-            fail("too-many", f"there are {MOST_STREAMS} streams already")
+            fail("too-many", f"{MOST_STREAMS} streams are open already")
         headers = (("x-accel-buffering", "no"),)
-        return Answer(stream=self._events(request, query), media="text/event-stream", headers=headers)
+        return Response(stream=self._events(request, query), media="text/event-stream", headers=headers)
 
     def end(self) -> None:
-        """All streams end."""
+        """End all streams."""
         self._ended.set()
 
     async def _caller(self, request: Request, query: StreamQuery) -> Caller | None:
-        """Who looks, with the rights of this moment; None: nobody who may. Raises ApiProblem if the broker is away."""
+        """The caller with its current rights; None if it lost them. Raises ApiProblem if the broker is away."""
         try:
-            caller = await request.caller_now()
+            caller = await request.current_caller()
         except ApiProblem as error:
             if error.problem.code == "away":
                 raise
             return None
-        may_look = _may_see(caller, query.queue) if query.queue else caller.may_somewhere("view")
-        return caller if may_look else None
+        allowed = _may_see(caller, query.queue) if query.queue else caller.may_somewhere("view")
+        return caller if allowed else None
 
     async def _events(self, request: Request, query: StreamQuery) -> AsyncGenerator[bytes, None]:
         self._streams += 1
@@ -184,49 +175,50 @@ class LiveHandlers:
                         caller = await self._caller(request, query)
                         if caller is None:
                             break
-                        news = await self._news(caller, query, number, seen)
+                        events = await self._collect_events(caller, query, number, seen)
                 except ApiProblem as error:
                     yield _event("away", error.problem)
-                    number = 0  # how it is comes first when the broker is heard again
+                    number = 0  # begin with an overview when the broker answers again
                 else:
-                    for event, value in news:
+                    for event, value in events:
                         yield _event(event, value)
                     number += 1
                 await _wait(self._ended, query.every)
         finally:
             self._streams -= 1
 
-    async def _news(
+    async def _collect_events(
         self, caller: Caller, query: StreamQuery, number: int, seen: dict[str, Any]
     ) -> list[tuple[str, Any]]:
-        await self._mirror.fresh()
-        news: list[tuple[str, Any]] = []
+        """Events to send now. ``seen`` is the progress of jobs that the client knows."""
+        await self._mirror.ensure_fresh()
+        events: list[tuple[str, Any]] = []
         if number % OVERVIEW_EVERY == 0:
-            news.append(("overview", await self._whole.overview(caller)))
+            events.append(("overview", await self._broker_handlers.overview(caller)))
         if self._mirror.samples and caller.may_everywhere("view"):
-            news.append(("sample", self._mirror.samples[-1]))
+            events.append(("sample", self._mirror.samples[-1]))
         if query.queue:
             namespace, _, name = query.queue.partition("/")
             try:
-                news.append(("queue", await self._queues.detail(namespace, name)))
+                events.append(("queue", await self._queue_handlers.detail(namespace, name)))
             except ApiProblem as error:
                 if error.problem.code != "not-found":
                     raise
         for record in self._jobs.records.values():
-            told = (record.status, record.done)
-            if seen.get(record.id) != told and may(caller, "view", record):
+            progress = (record.status, record.done)
+            if seen.get(record.id) != progress and may(caller, "view", record):
                 if number or record.status in ("waiting", "running"):
-                    news.append(("job", record.told()))
-                seen[record.id] = told
-        return news
+                    events.append(("job", record.to_resource()))
+                seen[record.id] = progress
+        return events
 
 
-def _written(request: Request, write: MetricsText) -> Answer:
-    """In the format that the client prefers."""
+def _render(request: Request, write: MetricsText) -> Response:
+    """Metrics in the format that the client prefers."""
     vary = (("vary", "accept"),)
     if wants_open_metrics(request.headers.get("accept", "")):
-        return Answer(body=write.open_metrics(), media=OPEN_METRICS, headers=vary)
-    return Answer(body=write.plain(), media=PLAIN, headers=vary)
+        return Response(body=write.open_metrics(), media=OPEN_METRICS, headers=vary)
+    return Response(body=write.plain(), media=PLAIN, headers=vary)
 
 
 def _may_see(caller: Caller, full_name: str) -> bool:
