@@ -177,7 +177,7 @@ def test_the_parts_of_protocols_are_in_the_packages_that_load_them() -> None:
             assert not place or place.startswith(f"penstock.{owner}.")
 
 
-def test_two_modules_of_the_journal_know_the_driver() -> None:
+def test_three_modules_of_the_journal_know_the_driver() -> None:
     """And it is imported when it is asked for, so that all others do without."""
     knows = {
         path.relative_to(PACKAGE).as_posix()
@@ -185,7 +185,7 @@ def test_two_modules_of_the_journal_know_the_driver() -> None:
         for name in imported(path.read_text(), "penstock.journal")
         if name.partition(".")[0] == "psycopg"
     }
-    assert knows == {"journal/postgresql/connection.py", "journal/postgresql/prepared.py"}
+    assert knows == {f"journal/postgresql/{name}.py" for name in ("connection", "prepared", "server_session")}
     loaded = "import penstock.journal, penstock.server.process.serve, sys; print('psycopg' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", loaded], text=True) == "False\n"
 

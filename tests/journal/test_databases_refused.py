@@ -18,7 +18,7 @@ from penstock.journal.errors import (
     LogError,
 )
 from penstock.journal.postgresql.address import parse_address
-from penstock.journal.postgresql.connection import PostgresDatabase
+from penstock.journal.postgresql.postgres_database import PostgresDatabase
 from penstock.journal.postgresql.schema import VERSION
 from penstock.journal.postgresql.statements import EXTENTS
 from support.batches import published
@@ -124,13 +124,13 @@ def test_statements_that_a_pooler_has_not_seen_are_sent_whole(url: str) -> None:
         ("postgresql://u:p@ss@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal: .* written as %XX"),
         ("postgresql://u:p%zz@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal"),
         ("postgresql://u:p%00@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal"),
-        ("postgresql://u:1/p@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal: it is"),
+        ("postgresql://u:1/p@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal: write"),
         ("postgresql:u:p@h/d", r"postgresql:u:\*\*\*@h/d is no URL of a journal"),
         ("postgresql://u@h:0/d?password=p", r"postgresql://u@h:0/d\?password=\*\*\* is no URL of a journal"),
         ("POSTGRESQL://u:p@h/d", r"'POSTGRESQL://u:\*\*\*@h/d' is no journal: .* \(./POSTGRESQL://u:\*\*\*@h/d is"),
         ("postgresql://h:port/d", "'port' is no port"),
         ("postgresql://a,b:70000/d", "'70000' is no port"),
-        ("postgresql:d", "is no URL of a journal: it is postgresql://USER@HOST:PORT/DATABASE"),
+        ("postgresql:d", "is no URL of a journal: write postgresql://USER@HOST:PORT/DATABASE"),
     ],
 )
 def test_a_url_that_is_wrong(url: str, text: str) -> None:
@@ -187,7 +187,7 @@ def test_tables_of_somebody_else_are_left_alone(postgres: Server, url: str) -> N
         postgres.execute(f"create schema {schema}")
         postgres.execute(f"create table {schema}.{table}")
         before = everything(url)
-        assert "has tables of somebody else" in refusal(url)
+        assert "has tables of another program" in refusal(url)
         assert "?schema=NAME" in refusal(url)
         assert everything(url) == before
         postgres.execute(f"drop schema {schema} cascade")
@@ -215,7 +215,7 @@ def test_the_extent_that_grows_is_listed_without_counting_its_blocks(url: str) -
         blocks = database.blocks(row.first, 0, 2**20)
         expected = (blocks[-1].end, sum(len(block.data) for block in blocks), 3, blocks[-1].checksum)
         assert (row.end, row.size, row.blocks, row.chain) == expected
-        plan = database._rows(f"explain (format json) {EXTENTS}")
+        plan = database._connection.rows(f"explain (format json) {EXTENTS}")
         assert "Aggregate" not in str(plan)
         database.close()
 

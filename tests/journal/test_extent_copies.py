@@ -12,9 +12,9 @@ from penstock.journal import open_journal
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.format.segment import HEADER_SIZE
 from penstock.journal.postgresql.address import parse_address
-from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.copies import ExtentCopies, key_of
 from penstock.journal.postgresql.follower import DatabaseFollower
+from penstock.journal.postgresql.postgres_database import PostgresDatabase
 from support.batches import published
 from support.postgres import fresh_schema
 

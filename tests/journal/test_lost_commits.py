@@ -12,9 +12,9 @@ from penstock.journal.errors import CommitsLost, Fenced, JournalMissing, Journal
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import MADE_IN, ConnectionLost, ServerFacts
 from penstock.journal.postgresql.journal import DatabaseJournal
+from penstock.journal.postgresql.known_commits import OPERATOR, decode_note, forget
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import DatabaseLog
-from penstock.journal.postgresql.seen import OPERATOR, decoded, forget
 from support.batches import published
 from support.simdatabase import SimDatabase, SimServer, Tables
 
@@ -170,7 +170,7 @@ def test_a_database_that_was_emptied_is_not_filled_again(tmp_path: Path) -> None
 
 def test_a_note_that_can_not_be_read_is_said() -> None:
     with pytest.raises(JournalRefused, match="it should say how far this broker knows the journal"):
-        decoded(b'{"identity": 5}', "note")
+        decode_note(b'{"identity": 5}', "note")
 
 
 def test_no_position_of_a_restored_database_is_used_again() -> None:

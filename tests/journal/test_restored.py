@@ -14,7 +14,7 @@ from penstock.journal import is_url, open_journal
 from penstock.journal.contract import GAP, OwnerOptions
 from penstock.journal.errors import CommitsLost, DataLoss, JournalMissing, JournalOwned
 from penstock.journal.postgresql.journal import OwnedDatabase
-from penstock.journal.postgresql.seen import NAME, forget
+from penstock.journal.postgresql.known_commits import NAME, forget
 from support.batches import published
 from support.commands import penstock_here
 from support.databasebackup import copy_files, dump, put_back, put_files_back

@@ -9,7 +9,6 @@ import pytest
 
 from penstock.demo.postgresql import Server
 from penstock.journal.postgresql.address import parse_address
-from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.database import (
     Database,
     DatabaseRefused,
@@ -18,6 +17,7 @@ from penstock.journal.postgresql.database import (
     NewExtent,
     ShardRow,
 )
+from penstock.journal.postgresql.postgres_database import PostgresDatabase
 from support.postgres import fresh_schema
 from support.simdatabase import SimDatabase, SimServer
 

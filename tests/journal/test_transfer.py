@@ -18,7 +18,7 @@ from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import take_lock
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.postgresql.address import parse_address
-from penstock.journal.postgresql.connection import PostgresDatabase
+from penstock.journal.postgresql.postgres_database import PostgresDatabase
 from penstock.journal.transfer import Copied, Progress, copy_journal
 from support.brokers import wait_for
 from support.commands import COMMAND, environment, penstock_here

@@ -32,7 +32,7 @@ from penstock.journal.postgresql import writer
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import ConnectionLost
 from penstock.journal.postgresql.journal import DatabaseJournal
-from penstock.journal.postgresql.seen import OPERATOR, Seen
+from penstock.journal.postgresql.known_commits import OPERATOR, KnownCommits
 from penstock.server.maintenance.retention import Retention
 from simulate.broker import MORNING, SimBroker
 from simulate.scheduler import Scheduler, TaskLock
@@ -79,7 +79,7 @@ class ClusterWorld:
         bad = random.choice((0.0, 0.01, 0.05))
         self.faults = Faults(bad, bad, random.choice((0.0, bad)), random.choice((0.0, 0.01, 0.05)))
         #: What each broker keeps in its own folder, by its name.
-        self._folders: dict[str, Seen] = {}
+        self._folders: dict[str, KnownCommits] = {}
         self._backup: tuple[Tables, Backup] | None = None
         self._deciding = False
         self.brokers = [SimBroker(self, f"broker {number}") for number in range(random.choice((2, 2, 3)))]
@@ -124,7 +124,7 @@ class ClusterWorld:
             owner=lambda: f"{broker.name}, claim {next(self._claims)}",
             in_thread=False,
         )
-        journal._seen = self._folders.setdefault(broker.name, journal._seen)
+        journal._known = self._folders.setdefault(broker.name, journal._known)
         return journal
 
     def _clock(self) -> float:

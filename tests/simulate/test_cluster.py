@@ -10,8 +10,8 @@ import pytest
 
 from penstock.journal.postgresql import journal, log
 from penstock.journal.postgresql.database import ConnectionLost, ShardRow
+from penstock.journal.postgresql.known_commits import KnownCommits
 from penstock.journal.postgresql.lease import DatabaseLease
-from penstock.journal.postgresql.seen import Seen
 from penstock.journal.postgresql.writer import HeadWriter
 from simulate import __main__ as command
 from simulate.cluster import ClusterWorld
@@ -128,7 +128,7 @@ def no_durable_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody remembers what was committed."""
-    monkeypatch.setattr(Seen, "lost", lambda seen, database, shard: None)
+    monkeypatch.setattr(KnownCommits, "lost_range", lambda known, database, shard: None)
 
 
 def no_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:

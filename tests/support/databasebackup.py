@@ -10,7 +10,7 @@ from psycopg import sql
 
 from penstock.demo.postgresql import Server
 from penstock.journal.postgresql.address import parse_address
-from penstock.journal.postgresql.connection import PostgresDatabase
+from penstock.journal.postgresql.postgres_database import PostgresDatabase
 from penstock.journal.postgresql.schema import TABLES
 
 Dump = dict[str, bytes]

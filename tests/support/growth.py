@@ -339,8 +339,8 @@ NOT_BY_PEERS = {
     "journal/postgresql/log:DatabaseLog._kept": "as above",
     "journal/files/log:FileLog.report": "what was found at the start",
     "journal/postgresql/checkpoints:DatabaseCheckpointReader.report": "what was found at the start",
-    "journal/postgresql/connection:PostgresDatabase._texts": "one for each statement that the code has",
-    "journal/postgresql/connection:PostgresDatabase._warnings": "what a server says along with one answer",
+    "journal/postgresql/connection:Connection._texts": "one for each statement that the code has",
+    "journal/postgresql/server_session:ServerSession._warnings": "what a server says along with one answer",
 }
 
 #: Modules whose objects live for one call, or in another process: clients', readers' and tools'.

@@ -401,7 +401,7 @@ OURS: dict[str, str] = {
             "journal/backup.py",
             "journal/postgresql/incarnations.py",
             "journal/postgresql/journal.py",
-            "journal/postgresql/seen.py",
+            "journal/postgresql/known_commits.py",
             "journal/postgresql/transfer.py",
         ),
         "rows of our own in the journal's database, and a backup's own manifest",

@@ -62,7 +62,7 @@ def forget_known(folder: str) -> str | None:
 
     Returns the identity of that journal, None if it knew none. Raises OSError.
     """
-    from penstock.journal.postgresql.seen import forget  # noqa: PLC0415  # few need it
+    from penstock.journal.postgresql.known_commits import forget  # noqa: PLC0415  # few need it
 
     known = forget(folder)
     return f"{known[0]:016x}" if known is not None else None

@@ -13,14 +13,14 @@ from penstock.journal.errors import JournalRefused
 from penstock.journal.passwords import without_passwords
 from penstock.journal.postgresql.schema import SCHEMA
 
-#: Seconds for which an owner that says nothing more is still the owner.
+#: Seconds until the lease of a silent owner runs out.
 LEASE = 3.0
-#: Less could not be renewed in time by a busy broker, and nobody wants to wait for more.
+#: A busy broker could not renew a shorter one in time; a longer one would delay every take-over.
 LEASES = (0.2, 600.0)
-#: PostgreSQL cuts longer names, so that two could mean the same.
+#: PostgreSQL truncates longer names, so two could become the same.
 LONGEST_NAME = 63
-#: libpq waits for ever if it is not told otherwise: how long connecting, and a peer's silence, may take. And names come
-#: as text whatever the database's encoding is: where it is SQL_ASCII, the driver would take them for bytes.
+#: Timeouts for connecting and for a silent peer, since libpq by default waits without limit. The encoding makes names
+#: arrive as text; from a database in SQL_ASCII, the driver would return bytes.
 DEFAULTS = {
     "client_encoding": "utf8",
     "connect_timeout": "3",
@@ -33,18 +33,18 @@ DEFAULTS = {
 _URL = re.compile(
     r"postgres(?:ql)?://(?:(?P<user>[^/?#@]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^?#@]*))?(?:\?(?P<query>[^#]*))?"
 )
-#: What libpq refuses as well, but with the name or password around it.
+#: libpq refuses these too, but its error quotes the name or password.
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})|%00")
-#: After a name or an address, which may have colons in brackets.
+#: Follows a name or an address, which may contain colons in brackets.
 _PORT = re.compile(r":([^:\]]*)$")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a journal is. ``url`` has the password; ``where`` has none, and is a URL as well."""
+    """The location of a journal. ``url`` contains the password; ``where`` is the URL without it, for people."""
 
     url: str
-    #: For the driver: without our own parameters, and with ``DEFAULTS``.
+    #: The driver's URL: without our own parameters, and with ``DEFAULTS``.
     connection: str
     schema: str
     lease: float
@@ -52,18 +52,18 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """What a URL says. Raises JournalRefused with what would be right."""
+    """Parse a URL. Raises JournalRefused, which says how to write it."""
     matched, shown = _URL.fullmatch(url), without_passwords(url)
     if matched is None or _BAD_ESCAPE.search(url):
         raise JournalRefused(
-            f"{shown} is no URL of a journal: it is postgresql://USER@HOST:PORT/DATABASE, and what is not a"
-            " letter or a digit in a name or a password is written as %XX"
+            f"{shown} is no URL of a journal: write postgresql://USER@HOST:PORT/DATABASE, and characters in names and"
+            " passwords that are neither letters nor digits as %XX"
         )
     for host in matched["hosts"].split(","):
         port = _PORT.search(host)
         if port is not None and not (port[1].isdecimal() and 0 < int(port[1]) < 2**16):
             raise JournalRefused(f"{shown} is no URL of a journal: {port[1]!r} is no port (1 to 65535)")
-    query = (matched["query"] or "").replace("+", "%2B")  # which is a plus, as libpq has it
+    query = (matched["query"] or "").replace("+", "%2B")  # libpq takes + literally
     parameters = dict(parse_qsl(query, keep_blank_values=True))
     schema, lease = parameters.pop("schema", SCHEMA), _lease(parameters.pop("lease", None))
     if not 0 < len(schema.encode()) <= LONGEST_NAME or schema.startswith("pg_") or "\0" in schema:
@@ -81,7 +81,7 @@ def parse_address(url: str) -> Address:
 
 
 def _quoted(part: str) -> str:
-    """A part of a URL, so that a shell takes it as it is between quotes."""
+    """A part of a URL, escaped so that a shell takes it literally between quotes."""
     return quote(unquote(part), safe="")
 
 

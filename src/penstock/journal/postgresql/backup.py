@@ -1,8 +1,8 @@
 """A backup of the journal in a database, made while a broker writes it: see ``journal.backup``.
 
-Checkpoints are copied first, then the extents, oldest first. What compaction removes meanwhile lies, copied forward, in
-an extent that comes later. So the copy is what a folder would be after a crash at some moment since it began, unless
-something was removed before it was reached: then what is missing is looked for anew.
+Checkpoints are copied first, then the extents, oldest first. Messages that compaction removes meanwhile were copied
+forward to a later extent. So the copy equals a folder after a crash at some moment since it began, unless an extent was
+removed before it was copied: then the remaining files are listed and copied again.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.format.segment import is_kept, is_segment
 from penstock.journal.postgresql.database import ReadableDatabase
 from penstock.journal.postgresql.folder_view import BytesFile, FolderView, stored_tail
-from penstock.journal.postgresql.questions import asked
+from penstock.journal.postgresql.retries import retry_once
 from penstock.journal.transfer import VALUES
 
-#: How often it is begun anew when something was removed meanwhile.
+#: How often the copy starts over because an extent was removed meanwhile.
 TRIES = 20
 
 
 def back_up(database: ReadableDatabase, target: str, progress: Progress) -> Manifest:
     """Copy the journal into a folder. Raises BackupError, LogError or OSError; then nothing is left at the target."""
     copying = _Copying(database, progress)
-    return make_backup(lambda: stored_tail(asked(database.shard)), copying.run, target)
+    return make_backup(lambda: stored_tail(retry_once(database.shard)), copying.run, target)
 
 
 class _Copying:
-    """Into one folder."""
+    """One backup into a folder."""
 
     def __init__(self, database: ReadableDatabase, progress: Progress) -> None:
         self._database = database
@@ -39,7 +39,7 @@ class _Copying:
         self._sizes: dict[str, int] = {}
 
     def run(self, folder: Path) -> dict[str, int]:
-        """Returns the files and their bytes."""
+        """Copy everything. Returns the files and their sizes."""
         for _ in range(TRIES):
             with suppress(FileNotFoundError):  # it was removed between listing and copying it
                 self._copy_all(folder)
@@ -66,4 +66,4 @@ class _Copying:
                 self._sizes[name] = copy_file(BytesFile(value).read, folder / name, self._progress)
 
     def _value(self, name: str) -> bytes | None:
-        return asked(lambda: self._database.value(name))
+        return retry_once(lambda: self._database.value(name))

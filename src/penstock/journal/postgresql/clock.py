@@ -1,4 +1,4 @@
-"""The time, as the journal in PostgreSQL takes it: handed in, so that the simulator can have its own."""
+"""The clock of the journal in PostgreSQL, which the simulator replaces by its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Clock(NamedTuple):
-    """What shows how much time has passed, the time of day in microseconds since 1970, and waiting."""
+    """Elapsed seconds, the time of day in microseconds since 1970, and sleeping."""
 
     monotonic: Callable[[], float] = time.monotonic
     now: Callable[[], int] = lambda: time.time_ns() // 1000

@@ -1,9 +1,9 @@
-"""Extents of the database as local segment files, so that who reads maps them, as others map the files of a folder.
+"""Extents of the database as local segment files, which readers map like the files of a folder.
 
-A copy is the header of the extent and its blocks one after the other; once the extent is finished and all of it is
-here, an index and a footer follow: byte for byte the file that a folder would have. It has no name in any file system,
-so it is gone with the last who has it open, however that ends; and what somebody holds stays readable, whatever becomes
-of the extent. An extent that grows is fetched as far as it was asked for, and extended when it is asked for again.
+A copy consists of the extent's header and its blocks, one after the other. Once the extent is finished and completely
+copied, an index and a footer follow: byte for byte the file that a folder would have. The file has no name, so it
+disappears with its last open descriptor, even after a kill, and remains readable as long as it is open, even if the
+extent is trimmed. Of a growing extent, a copy contains as much as was requested so far.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from penstock.journal.files.segment_assembly import SegmentAssembly, SegmentSums
 from penstock.journal.format.segment import segment_name
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase
 
-#: Bytes that one statement asks for: so much that its cost does not count, so little that nobody waits for it long.
+#: Bytes per statement: enough to make its overhead negligible, few enough for a short wait.
 PIECE = 8 * 2**20
-#: Bytes of copies that are kept for the next who asks; what somebody holds comes on top.
+#: Bytes of copies that are cached for later readers. Copies in use come on top.
 KEPT_BYTES = 2**30
 
-#: Name and checksum of the header: what tells an extent from every other one.
+#: Name and checksum of the header: together they identify an extent.
 Key = tuple[str, int]
 
 
 def key_of(row: ExtentRow) -> Key:
-    """What tells an extent from every other one, also from one of another journal that is put in its place."""
+    """Identifies an extent, also among those of another journal that takes the place of this one."""
     return segment_name(row.first), int.from_bytes(row.header[-4:], "little")
 
 
 class ExtentCopy:
-    """One extent as a file. Threads take turns with ``extend``; the descriptors are each one's own."""
+    """One extent as a file. Threads take turns with ``extend``."""
 
     def __init__(self, row: ExtentRow) -> None:
         """Raises LogFailed if it can not be written."""
@@ -55,18 +55,18 @@ class ExtentCopy:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, but for the index."""
+        """Its bytes without the index."""
         return self._assembly.size
 
     def descriptor(self) -> int:
-        """A descriptor of one's own."""
+        """A new descriptor, which the caller closes."""
         return os.dup(self._file)
 
     def extend(self, database: ReadableDatabase, row: ExtentRow, until: int) -> None:
-        """Fetch what is missing up to a position, and the rest of a finished extent.
+        """Fetch the missing blocks up to a position, or all of a finished extent.
 
-        Rows that are missing in the database leave the copy shorter: who reads it finds it damaged there. Raises
-        DatabaseError, FileNotFoundError if the extent is there no more, LogFailed if the copy can not be written.
+        If rows are missing in the database, the copy ends early, and its readers find it damaged there. Raises
+        DatabaseError, FileNotFoundError if the extent was trimmed, LogFailed if the copy can not be written.
         """
         with self._lock, _disk_errors():
             wanted = row.end if row.finished else until
@@ -77,7 +77,7 @@ class ExtentCopy:
                 self.whole = True
 
     def _fetch(self, database: ReadableDatabase) -> bool:
-        """Some more blocks. False: there are none."""
+        """Fetch some more blocks. False: there are none."""
         rows = database.blocks(self.first, self._assembly.end, PIECE)
         if not rows and all(each.first != self.first for each in database.extents()):
             raise FileNotFoundError(segment_name(self.first))
@@ -90,7 +90,7 @@ def _disk_errors() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise  # the extent, which is gone
+        raise  # the extent was trimmed
     except OSError as error:
         raise LogFailed(
             f"a copy of the journal can not be kept in {tempfile.gettempdir()}: {error.strerror}"
@@ -98,13 +98,13 @@ def _disk_errors() -> Iterator[None]:
 
 
 def _anonymous() -> int:
-    """A file that has no name."""
+    """A file without a name."""
     with tempfile.TemporaryFile(prefix="penstock-") as file:
         return os.dup(file.fileno())
 
 
 class ExtentCopies:
-    """Copies that were made, the latest used last. Threads may share one."""
+    """A cache of copies, the most recently used last. Threads may share one."""
 
     def __init__(self, database: ReadableDatabase, kept_bytes: int = KEPT_BYTES) -> None:
         self._database = database
@@ -114,7 +114,7 @@ class ExtentCopies:
         self._mapped: dict[Key, MappedSegment] = {}
 
     def mapped(self, row: ExtentRow, until: int) -> MappedSegment:
-        """An extent with all that it has up to a position. Raises as ``ExtentCopy.extend`` does."""
+        """An extent, complete up to a position. Raises the errors of ``ExtentCopy.extend``."""
         key = key_of(row)
         copy = self._copy(key, row)
         copy.extend(self._database, row, until)
@@ -132,7 +132,7 @@ class ExtentCopies:
         return key in self._copies
 
     def file(self, name: str) -> RealFile:
-        """The bytes of an extent that was copied. Raises FileNotFoundError if there is no copy."""
+        """The copy of an extent. Raises FileNotFoundError if there is none."""
         with self._lock:
             for key, copy in self._copies.items():
                 if key[0] == name:
@@ -140,7 +140,7 @@ class ExtentCopies:
         raise FileNotFoundError(name)
 
     def clear(self) -> None:
-        """Keep none."""
+        """Forget all copies."""
         with self._lock:
             self._copies.clear()
             self._mapped.clear()

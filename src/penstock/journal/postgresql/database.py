@@ -1,16 +1,16 @@
-"""What the journal asks of a database: one method for each statement, and what can become of one.
+"""What the journal asks of a database: one method for each statement, and its possible outcomes.
 
-``connection`` does it with PostgreSQL; the simulator has one of its own. So everything above (fencing, leases, taking
-over, outcomes that are not known) is the same code in both, and has no other way to the world.
+``postgres_database`` implements it with PostgreSQL; the simulator has its own. Everything above (fencing, leases,
+take-overs, unknown outcomes) is the same code with both, and has no other access to the world.
 
-A statement is done as a whole or not at all. It raises
+A statement takes effect as a whole or not at all. It raises
 
-    ConnectionLost    it may not have been done, and may be tried again; the next statement connects anew
-    DatabaseFull      it was not done, for want of room, and may be tried again
-    DatabaseRefused   it was not done, and the text says why
+    ConnectionLost    it may or may not have taken effect, and may be retried; the next statement reconnects
+    DatabaseFull      it had no effect because there was no room, and may be retried
+    DatabaseRefused   it had no effect, and the text says why
 
-Those that change something name the epoch of the owner that asks, and return False, or None, where another epoch has
-begun: then nothing was changed. All time is the database's. Positions are as in ``contract``.
+Statements that change something name the epoch of the owner that sends them. If another epoch has begun they change
+nothing, and return False or None. All times are the database's. Positions are as in ``contract``.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
-#: The named values with the ranges that operators have accepted as lost, ends excluded, and with the loss that waits
-#: for an operator.
+#: Names of values: the ranges that operators accepted as lost, ends excluded; the loss that waits for an operator …
 ACCEPTED, HELD = "accepted_losses", "held"
-#: And with the incarnation in which the journal was made: as decimal digits.
+#: … and the incarnation in which the journal was made, in decimal digits.
 MADE_IN = "made_in"
 
 
 class DatabaseError(Exception):
-    """Whatever a database says instead of doing what was asked."""
+    """A statement failed."""
 
 
 class ConnectionLost(DatabaseError):
-    """The statement was done, or it was not: the connection broke or can't be made, or the server does not do it now.
+    """The outcome is unknown: the connection broke, could not be opened, or the server cannot run it at the moment.
 
-    ``denied``: a server answers, and turns us away until somebody changes a right, a password or a setting.
+    ``denied``: a server answers, but turns us away until somebody changes a right, a password or a setting.
     """
 
     def __init__(self, text: str, *, denied: bool = False) -> None:
@@ -41,11 +40,11 @@ class ConnectionLost(DatabaseError):
 
 
 class DatabaseFull(DatabaseError):
-    """There is no room for it. Nothing was done."""
+    """The server has no room. The statement had no effect."""
 
 
 class DatabaseRefused(DatabaseError):
-    """It can not be done. Nothing was. ``state`` is the SQLSTATE, if the database gave one."""
+    """The statement is impossible, and had no effect. ``state`` is the SQLSTATE, if the database gave one."""
 
     def __init__(self, text: str, state: str = "") -> None:
         super().__init__(text)
@@ -53,30 +52,30 @@ class DatabaseRefused(DatabaseError):
 
 
 class ShardRow(NamedTuple):
-    """The one row that says how far the journal goes, and whose it is."""
+    """The one row that says how far the journal goes, and who owns it."""
 
     identity: int
-    #: When it was made, in microseconds since 1970.
+    #: In microseconds since 1970.
     created: int
     epoch: int
-    #: The position of the next block, but where numbering resumes higher.
+    #: The position of the next block, unless numbering resumes higher.
     head: int
-    #: The log begins here: what lies below was given back, or is kept for single messages.
+    #: The log begins here: lower positions were trimmed, or are kept for single messages.
     low: int
     #: See ``contract.Log.floor``.
     floor: int
-    #: First position of the extent that grows; 0: there is none yet.
+    #: First position of the growing extent; 0: there is none yet.
     extent: int
     #: Checksum of the last block; 0: there is none yet.
     chain: int
-    #: The owner, for people; empty after it has released its lease.
+    #: The owner, for people; empty after it released its lease.
     owner: str
-    #: Seconds for which the lease still runs by the database's clock; not above 0: anybody may be the owner.
+    #: Seconds left of the lease by the database's clock. At 0 or below, any broker may become the owner.
     lease: float
 
 
 class NewBlock(NamedTuple):
-    """A block to be appended. ``data`` is the block as a segment has it."""
+    """A block to append. ``data`` is the block as in a segment."""
 
     first: int
     end: int
@@ -89,7 +88,7 @@ class NewBlock(NamedTuple):
 
 
 class BlockRow(NamedTuple):
-    """A block that is there."""
+    """A stored block."""
 
     extent: int
     first: int
@@ -100,7 +99,7 @@ class BlockRow(NamedTuple):
 
 
 class BlockMark(NamedTuple):
-    """A block that is there, without its bytes."""
+    """A stored block without its bytes."""
 
     first: int
     end: int
@@ -109,7 +108,7 @@ class BlockMark(NamedTuple):
 
 
 class ExtentRow(NamedTuple):
-    """An extent that is there, with sums over its blocks."""
+    """A stored extent, with sums over its blocks."""
 
     first: int
     header: bytes
@@ -123,65 +122,65 @@ class ExtentRow(NamedTuple):
     last_at: int
     #: Checksum of its last block.
     chain: int
-    #: What its footer in a file would have; a repair of files sets more than ``segment.CLEAN``.
+    #: The flags that its footer would have in a file. Only repaired files set more than ``segment.CLEAN``.
     flags: int
     #: Another extent was begun after it.
     finished: bool
-    #: It was trimmed, and is there for single messages alone.
+    #: It was trimmed, and remains for single messages only.
     kept: bool
 
 
 class NewExtent(NamedTuple):
-    """An extent that begins with the block that is appended. ``header`` is the 64 bytes of a segment's header."""
+    """An extent that begins with the appended block. ``header`` is the 64 bytes of a segment's header."""
 
     header: bytes
-    #: Of the database when it was begun: see ``ServerFacts.incarnation``.
+    #: The database's when the extent was begun: see ``ServerFacts.incarnation``.
     incarnation: int
-    #: The extent before it, which is finished by that; None: it is the first one.
+    #: The extent before it, which this finishes; None: there is none.
     finishes: ExtentRow | None
 
 
 class ServerFacts(NamedTuple):
-    """What a server says of itself, as far as the journal's promises hang on it. Settings are as ``SHOW`` has them."""
+    """The properties of a server that the journal's promises depend on. Settings are as in ``SHOW``."""
 
     #: As in ``server_version_num``: 160004 is 16.4.
     version: int
     fsync: str
     full_page_writes: str
-    #: That of our connection.
+    #: The setting of our connection.
     synchronous_commit: str
     synchronous_standby_names: str
-    #: Standbys that are connected and synchronous now; -1: we may not look.
+    #: Connected synchronous standbys; -1: we may not look.
     synchronous_standbys: int
-    #: The server is a standby itself, or was told to accept no changes.
+    #: The server is a standby itself, or configured to accept no changes.
     read_only: bool
-    #: It grows when a standby is promoted; 0: the server does not tell.
+    #: Increases when a standby is promoted; 0: the server does not show it.
     timeline: int
-    #: Which run of which server this is, and which table it has the journal's row in: another one after a restart, a
-    #: promotion and a restore of whatever kind, as a restore can't carry it over. 0: the server does not tell.
+    #: Identifies this run of this server, and the file of the shard's table. It changes with a restart, a promotion and
+    #: any kind of restore, since a backup cannot contain it. 0: the server does not show it.
     incarnation: int
 
 
 class ReadableDatabase(Protocol):
-    """What readers ask for. Nothing is changed. Any thread may ask; one statement runs at a time."""
+    """What readers need. Nothing is changed. Any thread may call; one statement runs at a time."""
 
     @property
     def where(self) -> str:
         """The database and the schema, for people, without a password."""
 
     def shard(self) -> ShardRow:
-        """The journal's row. Raises DatabaseRefused where there is no journal."""
+        """The journal's row. Raises DatabaseRefused if there is no journal."""
 
     def facts(self) -> ServerFacts:
-        """What the server says of itself."""
+        """The server's properties."""
 
     def extents(self) -> list[ExtentRow]:
-        """All extents by their first positions, those that are kept included."""
+        """All extents by first position, including kept ones."""
 
     def blocks(self, extent: int, position: int, size: int) -> list[BlockRow]:
-        """Blocks of an extent in order, from the one that has the position, or follows it, on.
+        """Blocks of an extent in order, starting with the one that contains the position, or the next one.
 
-        So many that they have ``size`` bytes at most, and at least one, if there are any.
+        At most ``size`` bytes, but at least one block if there is any.
         """
 
     def checkpoints(self) -> list[tuple[int, int]]:
@@ -194,81 +193,84 @@ class ReadableDatabase(Protocol):
         """A named value; None if there is none."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 class Database(ReadableDatabase, Protocol):
-    """What the owner asks for."""
+    """What an owner needs."""
 
     def is_empty(self) -> bool:
-        """Whether there are no tables of a journal. Raises DatabaseRefused where there are others'."""
+        """Whether there are no tables of a journal. Raises DatabaseRefused for tables of another program."""
 
     def make(self) -> None:
-        """Make the tables, if there are none. Raises DatabaseRefused where others' are, or a newer version's."""
+        """Make the tables if there are none. Raises DatabaseRefused for other tables, or another version."""
 
     def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
-        """Raise the epoch to the next even one, or to ``least``, and be the owner for so many seconds: the row after.
+        """Become the owner for ``lease`` seconds, with the next even epoch, ``least`` or higher. Returns the new row.
 
-        None: the owner before has a lease that still runs.
+        None: the lease of another owner still runs.
         """
 
     def seal(self, epoch: int, newer: int) -> bool:
-        """Go on with another epoch."""
+        """Continue with another epoch."""
 
     def renew(self, epoch: int, lease: float, floor: int) -> ShardRow | None:
-        """Be the owner for so many seconds from now on, and show readers the floor: the row after that.
+        """Extend the lease to ``lease`` seconds from now, and show readers the floor. Returns the new row.
 
-        It is a commit like any other: on return, all that was seen before it is as durable as the database makes it.
+        This is a commit: when it returns, everything that was visible before it is as durable as any commit.
         """
 
     def release(self, epoch: int) -> bool:
         """End the lease now."""
 
     def hold(self, owner: str, value: bytes) -> bool:
-        """Raise the epoch, so that no owner goes on, and let nobody else be it: ``owner`` has a lease without end.
+        """Fence off every broker until an operator decides: raise the epoch, and give ``owner`` a lease without end.
 
-        ``value`` is kept under the name ``HELD``. False: that was done already.
+        ``value`` is stored under the name ``HELD``. False: it was done before.
         """
 
     def accept_loss(self, owner: str, now: int) -> ShardRow | None:
-        """Begin another incarnation at the head; what was behind it is accepted as lost, and a ``hold`` ends.
+        """Begin another incarnation at the head, accept everything behind it as lost, and end a ``hold`` by ``owner``.
 
         ``now`` is in microseconds since 1970. None: a broker has the lease, and nothing was changed.
         """
 
     def prepare(self, first: int) -> None:
-        """Make a place for the blocks of an extent that begins at a position. It may be there already."""
+        """Make a place for the blocks of the extent that begins at a position, unless it exists."""
 
     def append(
         self, epoch: int, head: int, block: NewBlock, lease: float, floor: int, begins: NewExtent | None = None
     ) -> bool:
-        """Add a block where the head is as expected, and renew the lease and the floor, in one statement.
+        """Add a block if the head is as expected, and renew the lease and the floor, in one statement.
 
         With ``begins`` the block begins an extent, for which ``prepare`` has made a place, and the extent before it is
-        finished. Its first position may lie above the head. False: the epoch or the head is another one, or the
-        position lies below ``low``.
+        finished. Its first position may be above the head. False: the epoch or the head differs, or the position is
+        below ``low``.
         """
 
     def mark(self, extent: int, first: int) -> BlockMark | None:
         """The block at a position, without its bytes."""
 
     def trim(self, epoch: int, low: int, keep: Collection[int]) -> bool:
-        """Raise ``low``, and forget the extents below it but those that are to be kept."""
+        """Raise ``low``, and forget the extents below it except those in ``keep``."""
 
     def unkeep(self, epoch: int, first: int) -> bool:
         """Forget a kept extent."""
 
     def drop(self) -> bool:
-        """Give back the room of extents that were forgotten. False: somebody reads some, which stay for another time.
+        """Free the space of forgotten extents. False: some are being read, and remain until the next call.
 
-        They can never be part of the log again, so whoever is asked to may do it.
+        It needs no epoch: forgotten extents never become part of the log again.
         """
 
     def put_checkpoint(self, epoch: int, position: int, parts: Iterable[bytes], keep: int) -> bool:
-        """Keep one, whole or not at all, and remove all but the newest few. False as well if it lies above the head."""
+        """Store one, whole or not at all, and remove all but the ``keep`` newest. False also if it is above the head.
+
+        It counts once its last part is stored.
+        """
 
     def put_value(self, epoch: int, name: str, value: bytes) -> bool:
-        """Keep a value by its name."""
+        """Store a value under a name."""
 
     def move_value(self, epoch: int, name: str, to: str | None) -> bool:
-        """Give a value another name, or with None remove it. It may be missing."""
+        """Rename a value, or with None remove it. It may be missing."""

@@ -1,4 +1,4 @@
-"""Extents as a segment of the local format would know them, from the rows of the database and back."""
+"""Converts extents between rows of the database and segments of the local format."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.journal.format.segment import CLEAN, HEADER_SIZE, Footer, Segment,
 from penstock.journal.postgresql.database import ExtentRow, ShardRow
 from penstock.journal.postgresql.schema import partition
 
-#: What to do about damage: a database has no files that a repair could put in order.
+#: The advice for damage: a database has no files to repair.
 REMEDY = "Restore a backup of the database, or copy what can be read: penstock journal copy"
 
 
 def segment_of(where: str, row: ExtentRow, identity: int) -> Segment:
-    """The extent. Raises JournalRefused where its header is none, or another journal's."""
+    """The extent. Raises JournalRefused if its header is damaged, or belongs to another journal."""
     header = SegmentHeader.decode(row.header)
     if header is None or header.first != row.first or header.identity != identity:
         raise JournalRefused(
@@ -29,7 +29,7 @@ def segment_of(where: str, row: ExtentRow, identity: int) -> Segment:
 
 
 def row_of(segment: Segment, incarnation: int) -> ExtentRow:
-    """What the database is to know of an extent that is finished."""
+    """The row of a finished extent."""
     size = segment.blocks_end - HEADER_SIZE
     sums = (segment.end, size, segment.blocks, segment.last_at, segment.chain)
     return ExtentRow(segment.first, segment.header.encode(), incarnation, *sums, CLEAN, finished=True, kept=False)

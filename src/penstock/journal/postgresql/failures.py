@@ -1,11 +1,11 @@
-"""What an error of the server means, by its SQLSTATE. Every server sends that, and every pooler in between.
+"""The meaning of a server's error, by its SQLSTATE, which every server and every pooler sends.
 
-    FULL      nothing was done: the server ran out of something that others may give back
-    REFUSED   nothing was done, and nothing ever will be: the tables or the server are not what a journal needs
+    FULL      nothing was done: the server ran out of a resource that may become free again
+    REFUSED   nothing was done, and no retry helps: the tables or the server do not suit a journal
     DENIED    the server turns us away, until somebody changes a right, a password or a setting
     AWAY      it did not work this time
 
-Only what is listed as REFUSED may end a broker. An error that nobody has heard of is AWAY: it is tried again.
+Only errors listed as REFUSED may end a broker. Unknown errors are AWAY: the statement is retried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.journal.postgresql.database import ConnectionLost
 
 
 class Meaning(Enum):
-    """See above."""
+    """See the module's docstring."""
 
     FULL = auto()
     REFUSED = auto()
@@ -27,7 +27,7 @@ class Meaning(Enum):
     AWAY = auto()
 
 
-#: SQLSTATEs, or the two digits of a class; the longest one that an SQLSTATE begins with counts.
+#: By SQLSTATE, or by its class, the first two characters. The SQLSTATE takes precedence.
 _MEANINGS = {
     "0A": Meaning.REFUSED,  # not supported: another product than PostgreSQL
     "21": Meaning.REFUSED,  # a subquery with too many rows: the tables contradict themselves
@@ -36,9 +36,9 @@ _MEANINGS = {
     "28": Meaning.DENIED,  # the role or its password
     "3D": Meaning.DENIED,  # the database does not exist: it may be under restoration
     "3F": Meaning.REFUSED,  # the schema does not exist
-    "42": Meaning.REFUSED,  # a table or column does not exist, or is another one
+    "42": Meaning.REFUSED,  # a table or column does not exist, or has another type
     "42501": Meaning.DENIED,  # a right is missing
-    "42710": Meaning.AWAY,  # somebody made the same a moment earlier, as with the next three
+    "42710": Meaning.AWAY,  # another session made the same a moment earlier, as with the next three
     "42P05": Meaning.AWAY,
     "42P06": Meaning.AWAY,
     "42P07": Meaning.AWAY,
@@ -47,25 +47,25 @@ _MEANINGS = {
     "P0": Meaning.DENIED,  # an operator's trigger says no
 }
 
-#: Why a server takes no connection that takes one later by itself. libpq has the reason as text alone, no SQLSTATE.
+#: Reasons for which a server refuses connections only for a while. libpq reports them as text, without SQLSTATE.
 _LATER = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "accepting connections")
-#: Seconds between two tries while the server turns us away: at least, and at most. An account may be locked after so
-#: many wrong passwords, and each try is a line in the server's log.
+#: Seconds between two tries while the server turns us away: the first pause, and the longest. Wrong passwords may lock
+#: an account, and each try is a line in the server's log.
 PAUSES = (0.25, 4.0)
 
 
 def meaning_of(state: str) -> Meaning:
-    """Of an error's SQLSTATE."""
+    """The meaning of an SQLSTATE."""
     return _MEANINGS.get(state) or _MEANINGS.get(state[:2]) or Meaning.AWAY
 
 
 def turns_away(text: str) -> bool:
-    """Whether the text of a connection that failed says that a server answered, and does not want us."""
+    """Whether the error text of a failed connection says that a server answered and turned us away."""
     return "FATAL:" in text and not any(each in text for each in _LATER)
 
 
 class Backoff:
-    """When a server that has turned us away is asked again. All connections to one journal share this."""
+    """Delays new connections to a server that has turned us away. All connections to one journal share this."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -75,10 +75,10 @@ class Backoff:
         self._reason = ""
 
     def note(self, reason: str) -> None:
-        """The server has turned us away. It is given longer each time, until it has not for a while."""
+        """Record that the server has turned us away. The pauses grow until it has not done so for a while."""
         with self._lock:
             now = self._clock()
-            if now < self._until:  # another connection has said so a moment ago
+            if now < self._until:  # another connection reported it a moment ago
                 return
             again = now < self._until + PAUSES[1]
             self._pause = min(2 * self._pause, PAUSES[1]) if again else PAUSES[0]
@@ -86,6 +86,6 @@ class Backoff:
             self._reason = reason
 
     def check(self) -> None:
-        """Raise what the server said last, if it is too early to ask again."""
+        """Raise the server's last refusal if it is too early to connect again."""
         if self._clock() < self._until:
             raise ConnectionLost(self._reason, denied=True)

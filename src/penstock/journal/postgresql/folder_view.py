@@ -1,6 +1,6 @@
-"""The journal in a database as a folder would have it, for who looks at every byte: see ``files.disk.ReadableDisk``.
+"""The journal in a database as the files of a folder, for code that checks or copies every byte.
 
-An extent is fetched when more than its header is read, and let go of with its file.
+An extent is fetched when more than its header is read, and freed when its file is closed.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from penstock.journal.files.tail import StoredTail
 from penstock.journal.format.segment import KEPT, segment_name
 from penstock.journal.postgresql.copies import ExtentCopy
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
-from penstock.journal.postgresql.questions import asked
+from penstock.journal.postgresql.retries import retry_once
 
-#: Behind the blocks of an extent that grows: a file has reserved space there, and one without was cut.
+#: Follows the blocks of a growing extent: without reserved space there, a file counts as truncated.
 _RESERVED = bytes(4096)
 
 
 class FolderView:
-    """The files that a folder with this journal would have."""
+    """The files of an equivalent folder: a ``files.disk.ReadableDisk``."""
 
     def __init__(self, database: ReadableDatabase) -> None:
         self._database = database
         self.where = database.where
 
     def names(self) -> list[str]:
-        """See ReadableDisk."""
-        checkpoints = [checkpoint_name(position) for position, _ in asked(self._database.checkpoints)]
-        return [FOLDER, TAIL, *map(_name, asked(self._database.extents)), *checkpoints]
+        """The names of all files."""
+        checkpoints = [checkpoint_name(position) for position, _ in retry_once(self._database.checkpoints)]
+        return [FOLDER, TAIL, *map(_name, retry_once(self._database.extents)), *checkpoints]
 
     def open(self, name: str) -> File:
-        """See ReadableDisk."""
+        """A file, for reading. Raises FileNotFoundError."""
         if name == FOLDER:
-            return BytesFile(_folder(asked(self._database.shard)).encode())
+            return BytesFile(_folder(retry_once(self._database.shard)).encode())
         if name == TAIL:
-            return BytesFile(stored_tail(asked(self._database.shard)).encode())
-        for row in asked(self._database.extents):
+            return BytesFile(stored_tail(retry_once(self._database.shard)).encode())
+        for row in retry_once(self._database.extents):
             if _name(row) == name:
                 return ExtentFile(self._database, row)
-        data = asked(lambda: self._database.checkpoint(int(name[:16], 16))) if is_checkpoint(name) else None
+        data = retry_once(lambda: self._database.checkpoint(int(name[:16], 16))) if is_checkpoint(name) else None
         if data is None:
             raise FileNotFoundError(name)
         return BytesFile(data)
 
 
 def stored_tail(row: ShardRow) -> StoredTail:
-    """What readers of a folder would be told."""
+    """The tail that readers of a folder would find."""
     return StoredTail(Durability.COMMIT, row.identity, row.head, row.floor, 0, row.low, row.epoch)
 
 
@@ -65,10 +65,10 @@ def _name(row: ExtentRow) -> str:
 
 
 class _ReadOnly:
-    """A file that nobody writes."""
+    """The writing half of a read-only ``File``."""
 
     def read_now(self, size: int, offset: int) -> bytes | None:
-        """See File: the database would have to be asked."""
+        """None: reading would take a request to the database."""
 
     def write(self, parts: Sequence[Part], offset: int) -> NoReturn:
         raise PermissionError("a view of a database is not written to")
@@ -84,25 +84,25 @@ class _ReadOnly:
 
 
 class BytesFile(_ReadOnly):
-    """Bytes that are here."""
+    """A file in memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
     def read(self, size: int, offset: int) -> bytes:
-        """See File."""
+        """Up to ``size`` bytes."""
         return self._data[offset : offset + size]
 
     def size(self) -> int:
-        """See File."""
+        """Bytes in the file."""
         return len(self._data)
 
     def close(self) -> None:
-        """See File."""
+        """Close the file."""
 
 
 class ExtentFile(_ReadOnly):
-    """An extent as a segment. Raises FileNotFoundError when it is there no more."""
+    """An extent as a segment file. Raises FileNotFoundError once the extent is trimmed."""
 
     def __init__(self, database: ReadableDatabase, row: ExtentRow) -> None:
         self._database = database
@@ -110,7 +110,7 @@ class ExtentFile(_ReadOnly):
         self._copied: File | None = None
 
     def read(self, size: int, offset: int) -> bytes:
-        """See File."""
+        """Up to ``size`` bytes."""
         if self._copied is None and offset + size <= len(self._row.header):
             return self._row.header[offset : offset + size]
         data = self._copy().read(size, offset)
@@ -118,18 +118,18 @@ class ExtentFile(_ReadOnly):
         return data if self._row.finished else data + _RESERVED[behind : behind + size - len(data)]
 
     def size(self) -> int:
-        """See File."""
+        """Bytes in the file."""
         return self._copy().size() + (0 if self._row.finished else len(_RESERVED))
 
     def close(self) -> None:
-        """See File."""
+        """Close the file."""
         if self._copied is not None:
             self._copied.close()
 
     def _copy(self) -> File:
         if self._copied is None:
             database, copy = self._database, ExtentCopy(self._row)
-            head = asked(database.shard).head
-            asked(lambda: copy.extend(database, self._row, head))
+            head = retry_once(database.shard).head
+            retry_once(lambda: copy.extend(database, self._row, head))
             self._copied = RealFile(copy.descriptor())
         return self._copied

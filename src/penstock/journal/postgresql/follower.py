@@ -1,13 +1,14 @@
 """Reading the journal in a database, while one broker after the other writes it.
 
-A look at the one row of the shard tells how far the journal goes; the extents are listed again only when that row says
-that there are others. Blocks are read from local copies: see ``copies``. ``span_reader`` has what it gives, and what it
-says of losses.
+The shard's one row says how far the journal goes; the extents are listed again only when it shows a change. Blocks are
+read from local copies (``copies``). ``span_reader`` documents the results, and how losses are reported.
 """
 
 from __future__ import annotations
 
 import os
+
+from typing_extensions import override
 
 from penstock.journal.contract import Checkpoint, Span
 from penstock.journal.errors import JournalDamaged
@@ -19,7 +20,7 @@ from penstock.journal.format.segment import BRIDGE, SegmentHeader
 from penstock.journal.postgresql.copies import ExtentCopies, Key, key_of
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
 from penstock.journal.postgresql.folder_view import FolderView, stored_tail
-from penstock.journal.postgresql.questions import asked
+from penstock.journal.postgresql.retries import retry_once
 from penstock.journal.span_reader import SegmentSpan, SpanReader
 
 
@@ -31,36 +32,39 @@ class DatabaseFollower(SpanReader):
         super().__init__(database.where)
         self._database = database
         self._copies = ExtentCopies(database)
-        #: The extents, and what the shard's row said when they were listed.
+        #: The extents, and the parts of the shard's row that identify their list.
         self._listed: tuple[tuple[int, ...], dict[Key, ExtentRow]] = ((), {})
-        self._shard: ShardRow = asked(database.shard)
+        self._shard: ShardRow = retry_once(database.shard)
         self.identity = self._shard.identity if identity is None else identity
         self.tail()
 
     def close(self) -> None:
-        """See Follower."""
+        """Close the connection, and forget the copies."""
         self._copies.clear()
         self._database.close()
 
     def __del__(self) -> None:
-        self._database.close()  # or who forgets it keeps the connection
+        self._database.close()  # an abandoned follower must not keep its connection
 
     def checkpoint(self, stop: int) -> Checkpoint | None:
-        """See Follower."""
+        """The newest readable checkpoint at or before a position."""
         return CheckpointReader(FolderView(self._database), self.identity).newest_before(stop)
 
+    @override
     def marks(self, span: Span, limit: int) -> tuple[list[int], list[int]] | None:
-        """See Follower. An extent is not fetched for that."""
+        # Without fetching the extent.
         assert isinstance(span, SegmentSpan)
         row = self._extents().get(span.key)
         if row is None or not row.finished or self._copies.has(span.key):
             return super().marks(span, limit)
         return [row.first, row.end], [0, row.size]
 
+    @override
     def _look(self) -> StoredTail:
-        self._shard = asked(self._database.shard)
+        self._shard = retry_once(self._database.shard)
         return stored_tail(self._shard)
 
+    @override
     def _spans(self, committed: int) -> list[SegmentSpan]:
         rows = [(key, row) for key, row in self._extents().items() if row.first < committed]
         spans: list[SegmentSpan] = []
@@ -74,12 +78,12 @@ class DatabaseFollower(SpanReader):
         return spans[::-1]
 
     def _extents(self) -> dict[Key, ExtentRow]:
-        """Those of the log. They change with the row of the shard only."""
+        """The extents of the log, listed again only when the shard's row has changed."""
         shard = self._shard
         moment = (shard.identity, shard.low, shard.extent)
         listed_at, rows = self._listed
         if listed_at != moment:
-            rows = {key_of(row): row for row in asked(self._database.extents) if not row.kept}
+            rows = {key_of(row): row for row in retry_once(self._database.extents) if not row.kept}
             self._listed = (moment, rows)
         return rows
 
@@ -90,15 +94,18 @@ class DatabaseFollower(SpanReader):
             raise JournalDamaged(self.where, name, 0, (row.first, row.first + 1), "its header is unreadable")
         return header
 
+    @override
     def _segment(self, span: SegmentSpan) -> MappedSegment:
         row = self._extents().get(span.key)
         if row is None:
             raise FileNotFoundError(span.key[0])
-        return asked(lambda: self._copies.mapped(row, span.end))
+        return retry_once(lambda: self._copies.mapped(row, span.end))
 
+    @override
     def _path(self, segment: MappedSegment) -> str:
-        """Copies have no name: they are found by the descriptors of this process."""
+        """Copies have no name: other processes open them through this process's descriptors."""
         return f"/proc/{os.getpid()}/fd/{segment.descriptor}"
 
+    @override
     def _file(self, name: str) -> File:
         return self._copies.file(name)

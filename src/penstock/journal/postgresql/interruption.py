@@ -1,4 +1,4 @@
-"""Ending what the connections to a journal wait for: a commit waits for a dead synchronous standby until it is back."""
+"""Interrupts all connections to a journal. A commit waits for a dead synchronous standby until it returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.journal.postgresql.database import ConnectionLost
 
 
 class Connection(Protocol):
-    """As far as it matters here."""
+    """The methods of a connection that are used here."""
 
     def fileno(self) -> int:
         """The descriptor of its socket. Raises an error of the driver if it is closed."""
@@ -31,12 +31,12 @@ class Interruption:
         self._connections: WeakSet[Connection] = WeakSet()
 
     def check(self) -> None:
-        """Raise ConnectionLost if nothing is asked any more."""
+        """Raise ConnectionLost after an interruption."""
         if self._is_over:
-            raise ConnectionLost("the broker ends, and asks the database nothing more", denied=True)
+            raise ConnectionLost("the broker is stopping, and sends the database nothing more", denied=True)
 
     def add(self, connection: Connection) -> None:
-        """A connection was made. Raises ConnectionLost if that was too late."""
+        """Register a new connection. After an interruption, close it and raise ConnectionLost."""
         with self._lock:
             if not self._is_over:
                 self._connections.add(connection)
@@ -45,9 +45,9 @@ class Interruption:
         self.check()
 
     def interrupt(self) -> None:
-        """Let every statement that is under way fail, and every later one.
+        """Make every running and every later statement fail.
 
-        The driver must not be used in two threads at a time, so the socket is shut down below it.
+        Two threads must not use the driver at a time, so the socket is shut down beneath it.
         """
         with self._lock:
             self._is_over = True

@@ -1,7 +1,7 @@
 """The journal in PostgreSQL, in its roles: see ``contract``.
 
-Taking over is always the same: the tables are looked at, and the server; the lease is claimed, which raises the epoch;
-a fence is put at the head; then the log is looked at. Only then anything is recovered.
+A broker takes over in this order: it checks the server and the tables; it claims the lease, which raises the epoch; it
+loads the log and puts a fence at the head. Only then is anything recovered.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
-from penstock.journal.contract import Durability, OwnedJournal, OwnerOptions, since_began
-from penstock.journal.errors import JournalOwned, JournalRefused, LogAway, LogError, LogFull
+from typing_extensions import override
+
+from penstock.journal.contract import FIRST_POSITION, Durability, OwnedJournal, OwnerOptions, since_began
+from penstock.journal.errors import JournalDamaged, JournalOwned, JournalRefused, LogAway, LogError, LogFull
 from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
 from penstock.journal.postgresql.clock import Clock
-from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.database import (
     MADE_IN,
     ConnectionLost,
@@ -28,14 +29,16 @@ from penstock.journal.postgresql.database import (
     ServerFacts,
     ShardRow,
 )
+from penstock.journal.postgresql.extents import REMEDY
 from penstock.journal.postgresql.failures import Backoff
 from penstock.journal.postgresql.follower import DatabaseFollower
 from penstock.journal.postgresql.incarnations import is_another
 from penstock.journal.postgresql.interruption import Interruption
+from penstock.journal.postgresql.known_commits import KnownCommits, pending_loss
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog
-from penstock.journal.postgresql.questions import away
-from penstock.journal.postgresql.seen import Seen, held_before
+from penstock.journal.postgresql.postgres_database import PostgresDatabase
+from penstock.journal.postgresql.retries import unavailable
 from penstock.journal.postgresql.server import check_server, warn_of_server
 from penstock.journal.postgresql.standby import DatabaseStandby
 from penstock.journal.postgresql.tools import PostgresTools
@@ -50,12 +53,12 @@ from penstock.journal.postgresql.values import GIVEN_UP, DatabaseValues
 from penstock.journal.postgresql.writer import HeadWriter
 from penstock.journal.unbounded_space import UnboundedSpace
 
-#: How many epochs a history of the database has; the next one has others.
+#: Epochs per timeline of the database: each promotion moves on to unused ones.
 EPOCHS = 2**16
 
 
 class DatabaseJournal:
-    """The journal in a database. Any broker that reaches it may be its owner, one at a time."""
+    """A ``contract.Journal`` in a database. Any broker that reaches it may own it, one at a time."""
 
     shared = True
 
@@ -71,7 +74,7 @@ class DatabaseJournal:
         owner: Callable[[], str] | None = None,
         in_thread: bool = True,
     ) -> None:
-        """``connect`` makes a connection, which connects when it is used. ``owner`` names the next claim."""
+        """``connect`` makes a connection, which is opened when it is used. ``owner`` names the next claim."""
         self.where = where
         self._url = url
         self._connect = connect
@@ -80,10 +83,10 @@ class DatabaseJournal:
         self._clock = clock or Clock()
         self._owner = owner or name_owner
         self._in_thread = in_thread
-        self._seen = Seen(self._options.notes)
+        self._known = KnownCommits(self._options.notes)
 
     def own(self) -> OwnedDatabase:
-        """See Journal."""
+        """Become the owner now. Raises JournalOwned while another broker has the lease."""
         standby = self.stand_by()
         try:
             return standby.own()
@@ -91,17 +94,17 @@ class DatabaseJournal:
             standby.close()
 
     def stand_by(self) -> DatabaseStandby:
-        """See Journal."""
-        self._seen.load()
+        """Follow the owner, ready to take over."""
+        self._known.load()
         owner = self._owner()
-        return DatabaseStandby(self._connect(), lambda standby: self._take_over(owner, standby), self._seen)
+        return DatabaseStandby(self._connect(), lambda standby: self._take_over(owner, standby), self._known)
 
     def follow(self, *, identity: int | None = None) -> DatabaseFollower:
-        """See Journal."""
+        """Read it over a connection of its own."""
         return DatabaseFollower(self._connect(), identity=identity)
 
     def abandon(self) -> None:
-        """See Journal."""
+        """Do nothing: only real connections can be interrupted."""
 
     def _take_over(self, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         if self._options.durability is not Durability.COMMIT:
@@ -117,7 +120,7 @@ class DatabaseJournal:
             if isinstance(error, OSError):
                 raise LogAway(str(error)) from error
             if isinstance(error, ConnectionLost):
-                raise away(error) from error
+                raise unavailable(error) from error
             if isinstance(error, DatabaseFull):
                 raise LogFull(str(error)) from error
             if isinstance(error, DatabaseError):
@@ -127,12 +130,12 @@ class DatabaseJournal:
     def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         database = connections.head
         check_server(self.where, database.facts())
-        if self._seen.identity is not None and database.is_empty():
-            raise self._seen.missing(self.where)
+        if self._known.identity is not None and database.is_empty():
+            raise self._known.missing_journal(self.where)
         database.make()
         standby.check(database.shard(), database)
         facts, shard, asked_at = self._claim_epoch(database, owner)
-        writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._seen, connections.lease)
+        writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._known, connections.lease)
         try:
             standby.check(shard, database)
             log = DatabaseLog(
@@ -146,10 +149,10 @@ class DatabaseJournal:
             raise
 
     def _claim_epoch(self, database: Database, owner: str) -> tuple[ServerFacts, ShardRow, float]:
-        """Be the owner, with an epoch that no claim can have had of which this database does not know any more.
+        """Become the owner, with an epoch that no earlier claim had, even one that this database has lost.
 
-        Each history of the database has its own epochs, and so has each moment at which it may have been put back; the
-        server's was another one if it changes meanwhile.
+        Each timeline of the database has its own epochs, and so has each moment at which it may have been restored. If
+        the server changes meanwhile, the claim is repeated.
         """
         facts = database.facts()
         while True:
@@ -160,7 +163,7 @@ class DatabaseJournal:
             shard = database.claim(owner, self._lease, least)
             if shard is None:
                 found = database.shard()
-                raise held_before(database, found) or JournalOwned(self.where, found.owner, found.lease)
+                raise pending_loss(database, found) or JournalOwned(self.where, found.owner, found.lease)
             facts = database.facts()
             check_server(self.where, facts)
             if (facts.timeline, facts.incarnation) == before:
@@ -168,7 +171,7 @@ class DatabaseJournal:
 
 
 class OwnedDatabase(OwnedJournal):
-    """A journal that is ours: see ``contract.OwnedJournal``."""
+    """A journal in a database, in the hands of its owner."""
 
     memory_bytes = 0
 
@@ -183,9 +186,10 @@ class OwnedDatabase(OwnedJournal):
     ) -> None:
         self.address = url
         self.log = log
+        self._where = connections.head.where
         self.lease: DatabaseLease = writer.lease
-        self.checkpoints = DatabaseCheckpoints(connections.aside, log.identity, writer, clock)
-        self.values = DatabaseValues(connections.aside, writer, clock)
+        self.checkpoints = DatabaseCheckpoints(connections.maintenance, log.identity, writer, clock)
+        self.values = DatabaseValues(connections.maintenance, writer, clock)
         self.space = UnboundedSpace()
         self.warnings = warnings
         self.report = [f"{_PUT_BACK} {log.end}"] if log.put_back else []
@@ -193,20 +197,26 @@ class OwnedDatabase(OwnedJournal):
         self.given_up = tuple((first, end) for first, end in json.loads(found)) if found else ()
 
     @property
+    @override
     def expects_checkpoint(self) -> bool:
-        """See OwnedJournal."""
-        return self.log.expects_checkpoint
+        # One is written before anything is trimmed, and when an extent is finished.
+        return self.log.start > FIRST_POSITION or len(self.log.extents()) > 1
 
+    @override
     def check_reach(self, position: int) -> bool:
-        """See OwnedJournal."""
-        return self.log.check_reach(position)
+        segments = self.log.extents()
+        reached = segments[-1].end if segments else FIRST_POSITION
+        if reached < position != self.log.end:
+            reason = f"the journal ends at position {reached}, but there is a checkpoint at {position}"
+            raise JournalDamaged(self._where, "checkpoints", 0, (reached, position), reason, remedy=REMEDY)
+        return not segments or segments[0].header.after <= position
 
+    @override
     def begin(self) -> None:
-        """See OwnedJournal."""
         self.log.drop_forgotten()
 
+    @override
     def close(self) -> None:
-        """See OwnedJournal. The lease is given back."""
         self.log.close()
 
 
@@ -217,12 +227,12 @@ _PUT_BACK = (
 
 
 class PostgresJournal(DatabaseJournal):
-    """The same in a PostgreSQL, with what takes more than the statements of a ``Database``."""
+    """A journal in PostgreSQL, with the operations that need more than the statements of a ``Database``."""
 
     def __init__(self, url: str, options: OwnerOptions | None = None) -> None:
-        """Nothing is connected yet. Raises JournalRefused for a URL that is none, or without the driver."""
+        """Nothing is connected yet. Raises JournalRefused for an invalid URL, or without the driver."""
         address = self._address = parse_address(url)
-        PostgresDatabase(address)  # whether the driver is there, and understands it
+        PostgresDatabase(address)  # raises if the driver is missing, or does not understand it
         backoff, interruption = Backoff(), Interruption()
         self._interruption = interruption
         super().__init__(
@@ -233,23 +243,23 @@ class PostgresJournal(DatabaseJournal):
             lease=address.lease,
         )
 
+    @override
     def abandon(self) -> None:
-        """See Journal."""
         self._interruption.interrupt()
 
     def tools(self) -> PostgresTools:
-        """See Journal."""
+        """The tools of operators, each call with a connection of its own."""
         return PostgresTools(self._address)
 
     def transfer_source(self) -> AbstractContextManager[DatabaseSource]:
-        """See Journal."""
+        """Copy it elsewhere. Raises JournalOwned while a broker has the lease."""
         return database_source(PostgresDatabase(self._address))
 
     def transfer_target(self) -> AbstractContextManager[DatabaseTarget]:
-        """See Journal."""
+        """Copy another journal into it."""
         return database_target(ArrivalDatabase(self._address))
 
 
 def name_owner() -> str:
-    """Who we are, for people; and unlike every other claim, so that one whose answer was lost is known again."""
+    """Host and process, for people, and a random part, so that a claim whose answer was lost is recognised."""
     return f"{socket.gethostname()} process {os.getpid()} ({secrets.token_hex(4)})"

@@ -1,15 +1,15 @@
-"""The lease of a journal's owner, as the owner sees it: by its own clock, and ending earlier than for all others."""
+"""The owner's view of its lease: by its own clock, and ending earlier than for other brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: This part of a lease is left out, for clocks that run at different speeds and what is on its way meanwhile.
+#: The owner gives up this part of a lease, for clocks of different speed and for messages in transit.
 MARGIN = 1 / 6
 
 
 class DatabaseLease:
-    """See ``contract.Lease``."""
+    """A ``contract.Lease``. The functions do what its methods of the same names promise."""
 
     def __init__(
         self, seconds: float, renew: Callable[[], None], keep: Callable[[], bool], release: Callable[[], None]
@@ -22,12 +22,12 @@ class DatabaseLease:
         self.release = release
 
     def extend(self, asked_at: float) -> None:
-        """The database has renewed it, after it was asked to at this moment."""
+        """Extend it after a renewal that was requested at this time of the clock."""
         self.deadline = max(self.deadline, asked_at + self.seconds * (1 - MARGIN))
-        if self._is_over:  # it may have ended meanwhile, in another thread
+        if self._is_over:  # another thread may have ended it meanwhile
             self.deadline = float("-inf")
 
     def end(self) -> None:
-        """It is over for good: nothing may be handed out any more."""
+        """End it for good: nothing may be handed out any more."""
         self._is_over = True
         self.deadline = float("-inf")

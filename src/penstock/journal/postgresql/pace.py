@@ -1,25 +1,25 @@
-"""How large blocks may be, so that each gets to the database in a small part of the lease."""
+"""Limits the size of blocks, so that each reaches the database within a small part of the lease."""
 
 from __future__ import annotations
 
-#: Bytes of a block at first, at least and at most. All of it is read by whoever wants one message of it.
+#: Bytes of a block: at first, at least and at most. Reading one message of a block means reading all of it.
 FIRST = 512 * 1024
 LEAST = 64 * 1024
 MOST = 4 * 1024 * 1024
-#: The part of the lease that a block may take.
+#: The part of the lease that sending a block may take.
 PART = 1 / 12
 
 
 class BlockPace:
-    """Follows the bandwidth, as the last blocks show it. A single message is never cut, however large it is."""
+    """Follows the bandwidth that the last blocks had. A single message is never split, however large it is."""
 
     def __init__(self, lease: float) -> None:
         self._seconds = lease * PART
-        #: How many bytes a block may have now.
+        #: The current limit of a block's bytes.
         self.bytes = FIRST
 
     def note(self, size: int, seconds: float) -> None:
-        """A block of so many bytes took so long. Small ones tell nothing of the bandwidth."""
+        """Record how long a block of ``size`` bytes took. Small blocks do not show the bandwidth."""
         if size < LEAST:
             return
         if seconds > self._seconds:

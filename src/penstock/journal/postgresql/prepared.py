@@ -1,7 +1,7 @@
-"""A statement that libpq sends and waits for in one call. It is for the append, which is run once for every commit.
+"""A prepared statement that libpq sends and awaits in one call, for the append, which runs once per commit.
 
-The driver's cursors take as long as the server does for a small block, and twice the processor time, which the broker's
-loop would have to wait for.
+The driver's cursors take as long as the server does for a small block, and twice the CPU time, which delays the
+broker's loop.
 """
 
 from __future__ import annotations
@@ -15,49 +15,48 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import psycopg
 
-#: How a value of each type is sent: all in the binary format.
+#: Values are sent in the binary format.
 _ENCODERS: dict[str, Callable[[Any], bytes]] = {
     "int8": struct.Struct(">q").pack,
     "float8": struct.Struct(">d").pack,
     "bytea": lambda value: value,
 }
 _BINARY = 1
-_PLACE = re.compile(r"%\((\w+)\)[sb]")
+_PARAMETER = re.compile(r"%\((\w+)\)[sb]")
 
 
 class PreparedStatement:
-    """A statement that changes rows, with named places for values, on one connection after the other."""
+    """A statement that changes rows, with named parameters, on one connection after the other."""
 
     def __init__(
         self, driver: Any, text: str, schema: str, *, floats: tuple[str, ...] = (), data: tuple[str, ...]
     ) -> None:
-        """Values are whole numbers, but for those that are named as floating or as bytes. ``schema`` is quoted."""
+        """Parameters are integers, except those named in ``floats`` and ``data`` (bytes). ``schema`` is quoted."""
         self._driver = driver
-        #: Unlike every other one: behind a pooler, sessions of other clients are ours in the next transaction.
+        #: Random, since behind a pooler other clients' sessions are ours in the next transaction.
         self._name = f"penstock_{secrets.token_hex(8)}".encode()
-        places = list(dict.fromkeys(_PLACE.findall(text)))
-        types = ["float8" if each in floats else "bytea" if each in data else "int8" for each in places]
-        whole = _PLACE.sub(lambda found: f"${places.index(found[1]) + 1}", text).format(schema=schema).encode()
-        self._prepare = b"%s (%s) as %s" % (self._name, ", ".join(types).encode(), whole)
-        self._places = [(each, _ENCODERS[kind]) for each, kind in zip(places, types, strict=True)]
-        self._formats = [_BINARY] * len(places)
-        #: The connection that it is prepared on.
+        names = list(dict.fromkeys(_PARAMETER.findall(text)))
+        types = ["float8" if name in floats else "bytea" if name in data else "int8" for name in names]
+        numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text).format(schema=schema).encode()
+        self._prepare = b"%s (%s) as %s" % (self._name, ", ".join(types).encode(), numbered)
+        self._parameters = [(name, _ENCODERS[kind]) for name, kind in zip(names, types, strict=True)]
+        self._formats = [_BINARY] * len(names)
         self._prepared_on: psycopg.Connection[Any] | None = None
 
     def run(self, connection: psycopg.Connection[Any], values: Mapping[str, Any], settings: bytes) -> int:
-        """Run it. Returns how many rows it has changed. Raises the driver's errors.
+        """Run it, and return the number of changed rows. Raises the driver's errors.
 
-        ``settings`` is run with what prepares it, as one transaction: a session that knows the one has the other, also
-        where a pooler hands out sessions and does not show it.
+        ``settings`` is run in the transaction that prepares it. So a session that knows the statement has the settings,
+        also behind a pooler that does not reveal that it switches sessions.
         """
-        sent = [encode(values[name]) for name, encode in self._places]
+        encoded = [encode(values[name]) for name, encode in self._parameters]
         libpq = connection.pgconn
         if self._prepared_on is not connection:
             self._check(libpq.exec_(b"%s; prepare %s" % (settings, self._prepare)))
             self._prepared_on = connection
-        done = libpq.exec_prepared(self._name, sent, self._formats, _BINARY)
-        self._check(done)
-        return int(done.command_tuples or 0)
+        result = libpq.exec_prepared(self._name, encoded, self._formats, _BINARY)
+        self._check(result)
+        return int(result.command_tuples or 0)
 
     def _check(self, result: Any) -> None:
         if result.status != self._driver.pq.ExecStatus.COMMAND_OK:

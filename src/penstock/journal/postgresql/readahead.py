@@ -1,10 +1,10 @@
-"""Blocks that were read from the database, or written to it, so that who asks for single messages seldom waits.
+"""A bounded cache of blocks that were read from the database or written to it, and reading ahead into it.
 
-The payloads of a backlog are asked for a few at a time, in order. The first of them that is not here is fetched
-together with a few small blocks after it; when those after them are asked for as well, more is fetched at a time, and
-the next stretch meanwhile. What is here is bounded, and those that were asked for longest ago go first.
+The payloads of a backlog are requested a few at a time, in order. A missing block is fetched together with a few small
+blocks after it. If those are requested too, fetches grow, and a thread fetches the next stretch in advance. The least
+recently used blocks are evicted first.
 
-A fetch takes as long as the database likes. The event loop only asks for what is here (``resident``).
+A fetch may take long. The event loop only uses cached blocks (``resident``).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import NamedTuple
 from penstock.journal.format.block import Block, BlockError, parse
 from penstock.journal.postgresql.database import BlockRow
 
-#: How many bytes are fetched at a time, at first and at most, and how many are kept.
+#: Bytes of a fetch, at first and at most, and of the cache.
 FIRST_STRETCH = 32 * 1024
 STRETCH = 1024 * 1024
 KEPT_BYTES = 32 * 1024 * 1024
-#: Blocks that are kept however large they are: one that is read, one that was fetched ahead, one that was written.
+#: Blocks that are cached regardless of their size: one being read, one fetched ahead, one just written.
 KEPT_BLOCKS = 3
 
-#: The blocks of an extent from a position on, about so many bytes of them: see ``ReadableDatabase.blocks``.
+#: Takes an extent, a position and a number of bytes: see ``ReadableDatabase.blocks``.
 Fetch = Callable[[int, int, int], list[BlockRow]]
 
 
@@ -36,19 +36,19 @@ class _Entry(NamedTuple):
 
 
 class BlockCache:
-    """The latest few blocks, by extent and position. Any thread may use it."""
+    """The most recently used blocks, by extent and position. Any thread may use it."""
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:
         self._limit = limit
         self._lock = Lock()
         self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
         self._parsed: dict[tuple[int, int], Block] = {}
-        #: First positions of the blocks of each extent that are here, in order.
+        #: First positions of the cached blocks of each extent, in order.
         self._firsts: dict[int, list[int]] = {}
         self._size = 0
 
     def add(self, extent: int, first: int, end: int, data: bytes) -> None:
-        """Keep a block."""
+        """Cache a block."""
         with self._lock:
             key = (extent, first)
             if key in self._entries:
@@ -60,7 +60,7 @@ class BlockCache:
                 self._drop(next(iter(self._entries)))
 
     def find(self, extent: int, position: int) -> Block | None:
-        """The block that has a position, if it is here. Raises BlockError if it is unsound, and forgets it."""
+        """The block with a position, if it is cached. Raises BlockError if it is damaged, and drops it."""
         with self._lock:
             key = self._key(extent, position)
             if key is None:
@@ -70,7 +70,7 @@ class BlockCache:
         return block or self._parse(key, data)
 
     def resident(self, extent: int, position: int) -> Block | None:
-        """The same, if it was found to be sound before: that takes a while for a large one."""
+        """The same if it was parsed before, which takes a while for a large block."""
         with self._lock:
             key = self._key(extent, position)
             block = self._parsed.get(key) if key is not None else None
@@ -79,12 +79,12 @@ class BlockCache:
             return block
 
     def has(self, extent: int, position: int) -> bool:
-        """Whether the block that has a position is here."""
+        """Whether the block with a position is cached."""
         with self._lock:
             return self._key(extent, position) is not None
 
     def forget(self, extent: int) -> None:
-        """The extent is gone."""
+        """Drop the blocks of an extent."""
         with self._lock:
             for first in list(self._firsts.get(extent, ())):
                 self._drop((extent, first))
@@ -97,7 +97,7 @@ class BlockCache:
         return extent, firsts[at]
 
     def _parse(self, key: tuple[int, int], data: bytes) -> Block:
-        """Outside of the lock, for which the event loop may wait."""
+        """Parse outside the lock, which the event loop may be waiting for."""
         try:
             block = parse(data)
         except BlockError:
@@ -121,7 +121,7 @@ class BlockCache:
 
 
 class _Stretch(NamedTuple):
-    """Blocks that were fetched together: from which extent, and their positions."""
+    """The range of blocks that were fetched together."""
 
     extent: int
     first: int
@@ -129,46 +129,46 @@ class _Stretch(NamedTuple):
 
 
 class ReadAhead:
-    """Gets blocks by position, from the cache or by a fetch. Any thread may use it."""
+    """Finds blocks by position, in the cache or with a fetch. Any thread may use it."""
 
     def __init__(self, fetch: Fetch, *, in_thread: bool = True) -> None:
-        """Without ``in_thread`` nothing is fetched before it is asked for: for who must be repeatable."""
+        """Without ``in_thread`` nothing is fetched in advance, so that a simulation is repeatable."""
         self.cache = BlockCache()
         self._fetch = fetch
         self._pool = ThreadPoolExecutor(1, "penstock-read-ahead") if in_thread else None
         self._lock = Lock()
         self._last = _Stretch(0, 0, 0)
-        #: How many bytes are fetched next, as long as stretch is asked for after stretch.
+        #: Bytes of the next fetch while stretches are requested in order.
         self._size = FIRST_STRETCH
-        #: Whether stretch was asked for after stretch.
+        #: Whether stretches are requested in order.
         self._in_order = False
         self._coming: Future[Block | None] | None = None
 
     def find(self, extent: int, position: int) -> Block | None:
-        """The block of an extent that has a position; None if there is none. It may take as long as a fetch.
+        """The block of an extent with a position; None if there is none. May wait for a fetch.
 
-        Raises what ``fetch`` does, and BlockError where the block is unsound.
+        Raises the errors of ``fetch``, and BlockError if the block is damaged.
         """
         block = self.cache.find(extent, position) or self._bring(extent, position)
         self._look_ahead(extent, position)
         return block
 
     def resident(self, extent: int, position: int) -> Block | None:
-        """The same, if it is here. What comes next is fetched meanwhile."""
+        """The same if it is cached. Starts fetching the next stretch."""
         block = self.cache.resident(extent, position)
         if block is not None:
             self._look_ahead(extent, position)
         return block
 
     def close(self) -> None:
-        """Nothing more is fetched."""
+        """Stop fetching."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _bring(self, extent: int, position: int) -> Block | None:
-        """The block, if there is one, whatever becomes of the cache meanwhile."""
+        """Fetch the block, if there is one, even if the cache evicts it meanwhile."""
         coming = self._coming
-        if coming is not None:  # it may be on its way; who asks hears of an error by a fetch of its own
+        if coming is not None:  # it may be on its way; if that failed, this thread's own fetch reports the error
             wait((coming,))
             block = self.cache.find(extent, position)
             if block is not None:
@@ -191,7 +191,7 @@ class ReadAhead:
         return self.cache.find(extent, position) or parse(rows[0].data)
 
     def _look_ahead(self, extent: int, position: int) -> None:
-        """Fetch what comes next in the thread, if stretch is asked for after stretch, unless it is here."""
+        """Fetch the next stretch in the thread if stretches are requested in order, unless it is cached."""
         if not self._in_order or self._pool is None:
             return
         last = self._last

@@ -1,13 +1,13 @@
 """The tables of a journal, their version, and making them. All are in one schema of the database.
 
     version        whose tables these are, and which version of them
-    shard          one row: how far the log goes, where it begins, whose it is; sums of the extent that grows
-    extents        what is given back as a whole: the header of a segment, and sums once it is full
+    shard          one row: the log's head and start, its owner, and sums of the growing extent
+    extents        what is trimmed as a whole: the header of a segment, and sums once it is full
     blocks         the blocks, partitioned by extent: one commit is one row, its bytes those of the local format
     checkpoints    states before positions, in parts
     named_values   small values by name
 
-Numbers of 64 bits without a sign are kept as those with one: the database has no others.
+The database has no unsigned numbers: 64-bit numbers without a sign are stored as signed ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 #: The version of the tables. Any other is refused.
 VERSION = 2
 PRODUCT = "penstock"
-#: The name of the schema where the URL names none.
+#: The default name of the schema.
 SCHEMA = "penstock"
 
 #: ``{schema}`` is the schema's name, quoted.
@@ -77,14 +77,9 @@ alter table {schema}.checkpoints alter column bytes set storage external;
 
 create table {schema}.named_values (name text primary key, value bytea not null);
 """
-#: The first rows, of a new journal.
-FILL = (
-    "insert into {schema}.version values (%s, %s)",
-    "insert into {schema}.shard (identity, created) values (%s, %s)",
-)
 TABLES = ("version", "shard", "extents", "blocks", "checkpoints", "named_values")
 
 
 def partition(first: int) -> str:
-    """The table that has the blocks of an extent."""
+    """The table with the blocks of an extent."""
     return f"blocks_{first:016x}"

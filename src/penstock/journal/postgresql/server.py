@@ -1,4 +1,4 @@
-"""What a server must promise before a journal is kept there, and what its operator should know."""
+"""Checks that a server can keep a journal, and warns its operator of weak settings."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from penstock.journal.postgresql.database import ConnectionLost, DatabaseRefused
 
 #: PostgreSQL 14.
 OLDEST = 140000
-#: Settings without which a commit may be gone, or a table be unreadable, after the server's machine has failed.
+#: Settings without which a failure of the server's machine may lose commits or make tables unreadable.
 _NEEDED = ("fsync", "full_page_writes")
-#: A commit with this one does not wait for any standby.
+#: With this setting, commits wait for no standby.
 _LOCAL = "local"
 
 
 def check_server(where: str, facts: ServerFacts) -> None:
-    """Raise ConnectionLost while a server can't keep what it confirms, DatabaseRefused if it is too old for ever."""
+    """Raise ConnectionLost while a server may lose confirmed commits, and DatabaseRefused if it is too old."""
     if facts.version < OLDEST:
         found = f"{facts.version // 10000}"
         raise DatabaseRefused(f"{where} is PostgreSQL {found}: this Penstock needs {OLDEST // 10000} or later")
@@ -32,7 +32,7 @@ def check_server(where: str, facts: ServerFacts) -> None:
 
 
 def warn_of_server(where: str, facts: ServerFacts) -> list[str]:
-    """What is allowed, and should be known."""
+    """Warnings about settings that are permitted, but weaken the journal's promises."""
     names, commits = facts.synchronous_standby_names, facts.synchronous_commit
     if not names:
         return [f"{where} has no synchronous standby: one machine is one copy (see synchronous_standby_names)"]

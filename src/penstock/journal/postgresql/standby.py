@@ -1,10 +1,10 @@
-"""A broker that waits to be the owner: it follows the blocks, and knows how far it has seen them: see ``Standby``.
+"""A broker that waits to become the owner. It follows the blocks, and knows how far it has read them.
 
-A block can be read before it is safe: when its commit's wait for the synchronous standby was cancelled, or the primary
-was restarted during that wait. Such a block may be gone after a promotion, although nothing that was confirmed is. So
-the last block that was read is not known as committed yet. It is when another one follows it: an owner appends nothing
-before it has learned that its last block is safe, and a new owner nothing before its claim is, which is a later commit.
-For the same reason, what lies before a checkpoint is safe.
+A block can be read before it is safe: if its commit's wait for the synchronous standby was cancelled, or the primary
+restarted during that wait. A promotion may then lose the block, although nothing that was confirmed. So the last block
+that was read is not known as committed yet. It is once another one follows it: an owner appends nothing before it knows
+that its last block is safe, and a new owner nothing before its claim is, which is a later commit. For the same reason,
+everything before a checkpoint is safe.
 """
 
 from __future__ import annotations
@@ -26,9 +26,15 @@ from penstock.journal.postgresql.database import (
     ShardRow,
 )
 from penstock.journal.postgresql.extents import segment_of
-from penstock.journal.postgresql.questions import away
-from penstock.journal.postgresql.reading import BlockReader
-from penstock.journal.postgresql.seen import Known, Seen, held, held_before, missing_range
+from penstock.journal.postgresql.known_commits import (
+    KnownBlock,
+    KnownCommits,
+    hold_for_operator,
+    missing_range,
+    pending_loss,
+)
+from penstock.journal.postgresql.retries import unavailable
+from penstock.journal.postgresql.stored_blocks import BlockReader
 
 if TYPE_CHECKING:
     from penstock.journal.postgresql.journal import OwnedDatabase
@@ -37,27 +43,29 @@ T = TypeVar("T")
 
 
 class DatabaseStandby:
-    """Follows over one connection. One thread at a time uses it."""
+    """A ``contract.Standby`` over one connection. One thread at a time uses it."""
 
-    def __init__(self, database: Database, own: Callable[[DatabaseStandby], OwnedDatabase], seen: Seen) -> None:
-        """``own`` is the journal's way to take over, which asks ``check`` before it goes on."""
+    def __init__(
+        self, database: Database, own: Callable[[DatabaseStandby], OwnedDatabase], known: KnownCommits
+    ) -> None:
+        """``own`` takes over, and calls ``check`` before it goes on."""
         self._database = database
         self._own = own
-        self._reader = BlockReader(database.where, self._fetch, self._check_there)
-        self._seen = seen
-        #: The extents, and what the row of the shard said when they were listed.
+        self._reader = BlockReader(database.where, self._fetch, self._check_present)
+        self._known = known
+        #: The extents, and the start and last extent of the shard's row when they were listed.
         self._listed: tuple[tuple[int, int], list[ExtentRow]] = (-1, -1), []
-        #: The last block that was read, while nothing says that it is safe.
-        self._last: Known | None = None
+        #: The last block that was read, until it is known to be safe.
+        self._last: KnownBlock | None = None
         self.position = FIRST_POSITION
         self.owner = ""
         self.seconds = 0.0
 
     def checkpoint(self) -> Checkpoint | None:
-        """See Standby."""
+        """The newest readable checkpoint, at whose position ``catch_up`` goes on. Raises LogError."""
         self._look()
-        assert self._seen.identity is not None
-        found = DatabaseCheckpointReader(self._database, self._seen.identity).newest_good()
+        assert self._known.identity is not None
+        found = DatabaseCheckpointReader(self._database, self._known.identity).newest_good()
         if found is not None:
             self._note_before(found.position)
         self.position = found.position if found is not None else FIRST_POSITION
@@ -65,19 +73,19 @@ class DatabaseStandby:
         return found
 
     def _note_before(self, position: int) -> None:
-        """Note the block before a checkpoint: if it is another one later, the checkpoint is of lost events.
+        """Note the block before a checkpoint: if it differs later, the checkpoint contains lost events.
 
-        A standby that is promoted in between has the checkpoint only if it has the block.
+        A database standby that is promoted in between has the checkpoint only if it has the block.
         """
         rows = [row for row in self._ask(self._database.extents) if row.first < position <= row.end]
         blocks = self._ask(lambda: self._database.blocks(rows[-1].first, position - 1, 1)) if rows else []
         if position not in (at for at, _ in self._ask(self._database.checkpoints)):
             raise LogAway(f"{self._database.where}: the checkpoint at {position} is gone. It is looked for again")
         for block in blocks[:1]:
-            self._seen.note(block.extent, BlockMark(block.first, block.end, block.epoch, block.checksum))
+            self._known.note(block.extent, BlockMark(block.first, block.end, block.epoch, block.checksum))
 
     def catch_up(self) -> Iterator[Block]:
-        """See Standby."""
+        """The blocks since the last call, up to the current head. Raises Trimmed, CommitsLost, or LogError."""
         shard = self._look()
         if self.position >= shard.head:
             return
@@ -97,40 +105,40 @@ class DatabaseStandby:
         """Note the block before this one as committed, if this one follows it."""
         follows = segment.header.chain if block.first == segment.first else block.header.previous
         if self._last is not None and self._last.mark.checksum == follows:
-            self._seen.note(*self._last)
-        self._last = Known(segment.first, BlockMark(block.first, block.end, block.epoch, block.header.crc))
+            self._known.note(*self._last)
+        self._last = KnownBlock(segment.first, BlockMark(block.first, block.end, block.epoch, block.header.crc))
         self.position = block.end
 
     def _extents(self, shard: ShardRow) -> list[ExtentRow]:
-        """Those of the log. There are others only when the row of the shard says so."""
+        """The extents of the log, listed again only when the shard's row has changed."""
         moment = (shard.low, shard.extent)
         if self._listed[0] != moment:
             self._listed = moment, [row for row in self._ask(self._database.extents) if not row.kept]
         return [row if row.finished else row._replace(end=max(row.end, shard.head)) for row in self._listed[1]]
 
     def own(self) -> OwnedDatabase:
-        """See Standby."""
+        """Become the owner. Raises JournalOwned, or the errors of ``check``."""
         return self._own(self)
 
     def close(self) -> None:
-        """See Standby."""
+        """Close the connection."""
         self._database.close()
 
     def check(self, shard: ShardRow, database: Database) -> None:
-        """Check the journal, which a server says is as ``shard`` now, against what was seen of it.
+        """Compare the journal, whose row is ``shard`` now, with what is known of it.
 
-        Raises CommitsLost if it lacks something that was committed, JournalMissing if it is another journal, and
-        LogAway if it lacks the last block that was read, and nothing else: begin again with the checkpoint.
+        Raises CommitsLost if committed blocks are missing, and JournalMissing if it is another journal. Raises LogAway
+        if only the last block that was read is missing: begin again with the checkpoint.
         """
-        self._seen.meet(shard.identity, database.where)
-        error = self._ask(lambda: held_before(database, shard))
+        self._known.check_identity(shard.identity, database.where)
+        error = self._ask(lambda: pending_loss(database, shard))
         if error is not None:
             raise error
-        lost = self._ask(lambda: self._seen.lost(database, shard))
+        lost = self._ask(lambda: self._known.lost_range(database, shard))
         if lost is None and self._last is None and shard.head < self.position:
             lost = shard.head, self.position
         if lost is not None:
-            raise held(database, lost)
+            raise hold_for_operator(database, lost)
         self._check_last(shard, database)
 
     def _check_last(self, shard: ShardRow, database: Database) -> None:
@@ -152,7 +160,7 @@ class DatabaseStandby:
     def _trimmed(self, shard: ShardRow) -> Trimmed:
         return Trimmed((self.position, max(shard.low, self.position + 1)), "they were trimmed meanwhile")
 
-    def _check_there(self, segment: Segment) -> None:
+    def _check_present(self, segment: Segment) -> None:
         shard = self._ask(self._database.shard)
         if segment.first < shard.low:
             raise self._trimmed(shard)
@@ -161,8 +169,8 @@ class DatabaseStandby:
         return self._ask(lambda: self._database.blocks(extent, position, size))
 
     def _ask(self, ask: Callable[[], T]) -> T:
-        """Who stands by has time: it asks once, and again when it is called again."""
+        """Run a statement once. A broker that stands by calls again later."""
         try:
             return ask()
         except DatabaseError as error:
-            raise away(error) from error
+            raise unavailable(error) from error

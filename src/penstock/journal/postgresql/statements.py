@@ -1,7 +1,7 @@
-"""The statements, as text. ``{schema}`` is the schema's name, quoted; the rest is for the driver to fill in.
+"""The SQL statements. ``{schema}`` is the schema's name, quoted; the driver fills in the other parameters.
 
-Each is sent as one message and is a transaction of its own. A transaction that the client ends would hold its locks for
-as long as a client is stopped in between, and nobody could take over from it meanwhile.
+Each is sent as one message and is a transaction of its own. If the client had to end a transaction, a client that is
+stopped in between would keep its locks, and no broker could take over from it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 _SHARD = """identity, created, epoch, head, low, floor, extent, chain, owner,
     extract(epoch from lease_until - clock_timestamp())::float8"""
 _LEASE = "lease_until = clock_timestamp() + make_interval(secs => %(lease)s)"
-#: The row is locked until the end of the transaction, so that no other owner comes in between.
+#: Locks the row until the end of the transaction, so that no other owner intervenes.
 _OURS = "select 1 as one from {schema}.shard where epoch = %(epoch)s for share"
 _MOVED = f"""update {{schema}}.shard
     set head = %(end)s, chain = %(checksum)s, floor = %(floor)s, {_LEASE}"""
@@ -19,36 +19,36 @@ _BLOCK = """insert into {schema}.blocks (extent, first, "end", epoch, checksum, 
 
 SHARD = f"select {_SHARD} from {{schema}}.shard"
 
-#: The lease decides who tries; a claim of which nobody knows what became of it may be repeated by who made it. Claims
-#: have even epochs, and who has one goes on to the next: a claim that a promoted server has lost is nobody's then.
+#: The lease decides who may try. A claimant may repeat a claim whose outcome is unknown. Claims get even epochs, and an
+#: owner seals with the odd one that follows, so a claim that a promoted server has lost cannot match another owner's.
 CLAIM = f"""update {{schema}}.shard set epoch = greatest((epoch / 2 + 1) * 2, %(least)s), owner = %(owner)s, {_LEASE}
     where lease_until < clock_timestamp() or owner = %(owner)s returning {_SHARD}"""
 SEAL = "update {schema}.shard set epoch = %(newer)s where epoch = %(epoch)s"
-#: It may come late, on a connection of its own: behind a release, or an append that has shown a higher floor.
+#: It may arrive late, on a connection of its own: after a release, or an append that has shown a higher floor.
 RENEW = f"""update {{schema}}.shard set floor = greatest(floor, %(floor)s), {_LEASE}
     where epoch = %(epoch)s and owner <> '' returning {_SHARD}"""
 RELEASE = "update {schema}.shard set owner = '', lease_until = 'epoch' where epoch = %(epoch)s"
-#: Commits are lost: who owns the journal is fenced off, and nobody can claim it.
+#: Commits are lost: the owner is fenced off, and no broker can claim the journal.
 HOLD = """with held as (update {schema}.shard set epoch = (epoch / 2 + 1) * 2, owner = %(owner)s,
         lease_until = clock_timestamp() + interval '100 years' where owner <> %(owner)s returning one)
     insert into {schema}.named_values select %(name)s, %(value)b from held
     on conflict (name) do update set value = excluded.value"""
-#: The row stays locked until the end of the transaction.
+#: Locks the row until the end of the transaction.
 FREE_SHARD = f"""select {_SHARD} from {{schema}}.shard
     where owner = %(owner)s or lease_until < clock_timestamp() for update"""
 END_HOLD = "update {schema}.shard set owner = '', lease_until = 'epoch'"
 FORGET_VALUE = "delete from {schema}.named_values where name = %s"
 SET_VALUE = """insert into {schema}.named_values values (%s, %b)
     on conflict (name) do update set value = excluded.value"""
-#: Whoever is the owner next finds that the last extent was begun in another incarnation than any server has.
+#: The next owner finds that the last extent was begun in an incarnation that no server has.
 END_INCARNATION = """update {schema}.extents set timeline = %s
     where first = (select extent from {schema}.shard)"""
 
-#: The head moves and the block is added, both or neither. Who comes second finds no row to move.
+#: The head moves and the block is added, both or neither. A second owner finds no row to move.
 _MORE = "size = size + %(size)s, blocks = blocks + 1, last_at = greatest(last_at, %(at)s)"
-_ANEW = "extent = %(first)s, size = %(size)s, blocks = 1, last_at = %(at)s"
+_FIRST_OF_EXTENT = "extent = %(first)s, size = %(size)s, blocks = 1, last_at = %(at)s"
 APPEND = f"with moved as ({_MOVED}, {_MORE} {_FREE} returning extent) {_BLOCK}"
-APPEND_EXTENT = f"""with moved as ({_MOVED}, {_ANEW} {_FREE} returning extent),
+APPEND_EXTENT = f"""with moved as ({_MOVED}, {_FIRST_OF_EXTENT} {_FREE} returning extent),
     finished as (update {{schema}}.extents set "end" = %(f_end)s, size = %(f_size)s, blocks = %(f_blocks)s,
         last_at = %(f_last_at)s, chain = %(f_chain)s, finished = true from moved where first = %(f_first)s),
     begun as (insert into {{schema}}.extents (first, header, timeline)
@@ -56,8 +56,8 @@ APPEND_EXTENT = f"""with moved as ({_MOVED}, {_ANEW} {_FREE} returning extent),
     {_BLOCK}"""
 MARK = 'select first, "end", epoch, checksum from {schema}.blocks where extent = %s and first = %s'
 
-#: The last block of one that is not finished says how far it goes. Of the one that grows, the shard has the sums: all
-#: of its blocks, which may be a million, are never counted.
+#: The last block of an unfinished extent determines its end. The shard keeps the sums of the growing extent, so its
+#: blocks, which may be a million, are never counted.
 EXTENTS = """select e.first, header, timeline, coalesce(b."end", e."end", e.first),
         case when g.one then g.size else e.size end, case when g.one then g.blocks else e.blocks end,
         case when g.one then g.last_at else e.last_at end, coalesce(b.checksum, e.chain), flags, finished, kept
@@ -84,9 +84,8 @@ UNKEEP = f"""with ours as ({_OURS}),
     select count(*) from ours"""
 
 #: The body of a block of code. ``{table}`` is the partition's name as text.
-#: Attaching a table waits for no reader, unlike making it as a part of the other. All in one statement: see below.
-#: Two that make the same one at a time would collide in spite of "if not exists": a client that was killed leaves its
-#: statement behind, while its successor sends the same.
+#: Attaching a table, unlike creating it as a partition, waits for no reader. The lock prevents a collision with the
+#: statement of a killed client, which may still run when its successor sends the same; "if not exists" does not.
 MAKE_PARTITION = """begin
     perform pg_advisory_xact_lock(hashtextextended({table}, 0));
     create table if not exists {schema}.{partition} (like {schema}.blocks including all);
@@ -94,19 +93,19 @@ MAKE_PARTITION = """begin
         alter table {schema}.blocks attach partition {schema}.{partition} for values from ({first}) to ({end});
     end if;
 end"""
-#: Tables of extents that were forgotten. What is being made for the next extent lies above ``low``.
+#: Tables of forgotten extents. The table that is prepared for the next extent is above ``low``.
 FORGOTTEN = """select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = to_regclass(%s) and c.relname ~ '^blocks_[0-9a-f]{{16}}$'
         and ('x' || right(c.relname, 16))::bit(64)::int8 < (select low from {schema}.shard)
         and not exists (select from {schema}.extents where first = ('x' || right(c.relname, 16))::bit(64)::int8)"""
-#: Everybody who writes waits while this waits for somebody who reads.
+#: All writers wait while this waits for a reader.
 DROP_PARTITION = "begin set local lock_timeout = '100ms'; drop table if exists {schema}.{partition}; end"
 
-#: Parts that are still being sent have the negative epoch of who sends them for a position.
+#: While a checkpoint's parts are being sent, their position is the sender's negative epoch.
 CHECKPOINTS = """select position, sum(octet_length(bytes))::int8 from {schema}.checkpoints
     where position > 0 group by position order by position"""
 CHECKPOINT = "select bytes from {schema}.checkpoints where position = %s order by part"
-#: A checkpoint of events that this server has lost would later be taken for one of others.
+#: A checkpoint of events that this server has lost could later be taken for one of other events.
 _OURS_UP_TO = "select 1 as one from {schema}.shard where epoch = %(epoch)s and head >= %(position)s for share"
 CLEAR_CHECKPOINT = f"""with ours as ({_OURS_UP_TO}),
     gone as (delete from {{schema}}.checkpoints using ours where position < 0 or position = %(position)s)
@@ -135,8 +134,8 @@ FACTS = """select current_setting('server_version_num')::int, current_setting('f
     (select case when count(*) filter (where sync_state is null) > 0 then -1
         else count(*) filter (where sync_state in ('sync', 'quorum')) end from pg_stat_replication)::int,
     pg_is_in_recovery() or current_setting('transaction_read_only') = 'on'"""
-#: The first 8 digits of a file of the write-ahead log. A server that is a standby, or has no such files, does not tell.
+#: The first 8 digits in the name of a write-ahead log file. A standby, or a server without such files, reports none.
 TIMELINE = "select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
-#: A server that is restored was started since, and rows that are put back are in another table or file of it.
+#: A restored server has another start time, and restored rows are in another table or file.
 INCARNATION = """select concat_ws(' ', extract(epoch from pg_postmaster_start_time()),
     (select oid from pg_database where datname = current_database()), pg_relation_filenode(to_regclass(%s)))"""

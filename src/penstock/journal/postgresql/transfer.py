@@ -1,7 +1,7 @@
-"""A database as an end of a copy: see ``transfer``.
+"""A database as the source or target of a copy: see ``transfer``.
 
-While a journal is being copied into one, its row says that the copy owns it, for longer than anybody waits. So no
-broker takes it, and who stands by goes on when the copy is complete.
+While a journal is copied into a database, the copy owns its row, with a lease that does not run out. So no broker takes
+it over, and brokers that stand by continue once the copy is complete.
 """
 
 from __future__ import annotations
@@ -11,41 +11,51 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 
+from typing_extensions import override
+
 from penstock.journal.errors import JournalOwned, JournalRefused
 from penstock.journal.files.disk import RealFile
 from penstock.journal.files.segment_assembly import SegmentSums
 from penstock.journal.files.transfer import in_pieces
-from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.copies import ExtentCopy
 from penstock.journal.postgresql.database import MADE_IN, ExtentRow, ReadableDatabase
 from penstock.journal.postgresql.folder_view import FolderView
 from penstock.journal.postgresql.incarnations import is_another
-from penstock.journal.postgresql.questions import asked
+from penstock.journal.postgresql.postgres_database import PostgresDatabase
+from penstock.journal.postgresql.retries import retry_once
 from penstock.journal.postgresql.schema import partition
 from penstock.journal.postgresql.values import GIVEN_UP
 from penstock.journal.repair.survey import survey
-from penstock.journal.transfer import Progress, TransferBlock, TransferExtent, TransferFacts, checked_blocks
+from penstock.journal.transfer import (
+    Progress,
+    TransferBlock,
+    TransferExtent,
+    TransferFacts,
+    TransferTarget,
+    checked_blocks,
+)
 
-#: What a transaction takes, in bytes.
+#: Bytes per transaction.
 _PIECE = 8 * 2**20
-#: A checkpoint is cut into parts of so many bytes.
+#: Bytes per part of a checkpoint.
 _PART = 4 * 2**20
 
 
 class DatabaseSource:
-    """A journal in a database that is copied: see ``transfer.TransferSource``."""
+    """A ``transfer.TransferSource``: a journal in a database that is copied elsewhere."""
 
     def __init__(self, database: ReadableDatabase) -> None:
-        """Raises JournalOwned."""
+        """Raises JournalOwned while a broker has the lease."""
         self._database = database
-        row = self._row = asked(database.shard)
+        row = self._row = retry_once(database.shard)
         if row.lease > 0:
             raise JournalOwned(database.where, row.owner, row.lease)
-        rows = asked(database.extents)
+        rows = retry_once(database.extents)
         kept = [row for row in rows if row.kept]
         if kept:
             raise JournalRefused(f"{database.where} has damaged messages in the extent from {kept[0].first} on")
-        given_up = json.loads(asked(lambda: database.value(GIVEN_UP)) or b"[]")
+        given_up = json.loads(retry_once(lambda: database.value(GIVEN_UP)) or b"[]")
+        made_in = retry_once(lambda: database.value(MADE_IN))
         self.facts = TransferFacts(
             row.identity,
             row.created,
@@ -54,36 +64,36 @@ class DatabaseSource:
             row.low,
             row.floor,
             tuple(map(tuple, given_up)),
-            put_back=is_another(asked(lambda: database.value(MADE_IN)), rows, asked(database.facts).incarnation),
+            put_back=is_another(made_in, rows, retry_once(database.facts).incarnation),
         )
         self._rows = {row.first: row for row in rows}
         self.extents = [_extent(row) for row in rows]
 
     def blocks(self, extent: TransferExtent) -> Iterator[TransferBlock]:
-        """See TransferSource."""
+        """The blocks of an extent. Raises JournalDamaged at a bad one."""
         row = self._rows[extent.sums.first]
         copy = ExtentCopy(row)
-        asked(lambda: copy.extend(self._database, row, row.end))
+        retry_once(lambda: copy.extend(self._database, row, row.end))
         with closing(RealFile(copy.descriptor())) as file:
             yield from checked_blocks(self._database.where, file, extent)
 
     def checkpoints(self) -> Iterator[tuple[int, bytes]]:
-        """See TransferSource."""
-        for position, _ in asked(self._database.checkpoints):
+        """Position and bytes of each checkpoint."""
+        for position, _ in retry_once(self._database.checkpoints):
             data = self._checkpoint(position)
             if data is not None:
                 yield position, data
 
     def _checkpoint(self, position: int) -> bytes | None:
-        return asked(lambda: self._database.checkpoint(position))
+        return retry_once(lambda: self._database.checkpoint(position))
 
     def value(self, name: str) -> bytes | None:
-        """See TransferSource."""
-        return asked(lambda: self._database.value(name))
+        """A named value; None if there is none."""
+        return retry_once(lambda: self._database.value(name))
 
     def confirm(self) -> None:
-        """See TransferSource."""
-        row = asked(self._database.shard)
+        """Raise JournalRefused if the journal has changed since."""
+        row = retry_once(self._database.shard)
         if row._replace(lease=0.0) != self._row._replace(lease=0.0):
             raise JournalRefused(
                 f"{self._database.where} was changed while it was copied: stop the brokers on it, and copy again"
@@ -95,24 +105,25 @@ def _extent(row: ExtentRow) -> TransferExtent:
     return TransferExtent(row.header, sums, row.size)
 
 
-class DatabaseTarget:
-    """A journal that is being copied into a database: see ``transfer.TransferTarget``."""
+class DatabaseTarget(TransferTarget):
+    """A database that a journal is copied into."""
 
+    @override
     def __init__(self, database: ArrivalDatabase) -> None:
         self._database = database
         self._facts: TransferFacts | None = None
         self._extents: list[TransferExtent] = []
         self._epoch = 0
 
+    @override
     def begin(self, facts: TransferFacts, extents: list[TransferExtent]) -> None:
-        """See TransferTarget."""
         database = self._database
         self._facts, self._extents = facts, extents
-        asked(database.make)
+        retry_once(database.make)
         owner = f"an unfinished copy of journal {facts.identity:016x} (penstock journal copy)"
-        epoch = asked(lambda: database.take(owner, facts))
+        epoch = retry_once(lambda: database.take(owner, facts))
         if epoch is None:
-            shard = asked(database.shard)
+            shard = retry_once(database.shard)
             if shard.lease > 0:
                 raise JournalOwned(database.where, shard.owner, shard.lease)
             raise JournalRefused(
@@ -120,41 +131,41 @@ class DatabaseTarget:
             )
         self._epoch = epoch
         wanted = {extent.sums.first for extent in extents}
-        for row in asked(database.extents):
+        for row in retry_once(database.extents):
             if row.first not in wanted:
                 self._forget(row.first)
 
     def _forget(self, first: int) -> None:
-        asked(lambda: self._database.forget(self._epoch, first))
+        retry_once(lambda: self._database.forget(self._epoch, first))
 
+    @override
     def reached(self, extent: TransferExtent) -> int:
-        """See TransferTarget."""
-        return asked(lambda: self._database.reached(extent.sums.first)) or extent.sums.first
+        return retry_once(lambda: self._database.reached(extent.sums.first)) or extent.sums.first
 
+    @override
     def add(self, extent: TransferExtent, blocks: Iterable[TransferBlock], progress: Progress) -> None:
-        """See TransferTarget."""
         database, first = self._database, extent.sums.first
-        asked(lambda: database.prepare(first))
-        asked(lambda: database.put_extent(self._epoch, extent, finished=extent is not self._extents[-1]))
+        retry_once(lambda: database.prepare(first))
+        retry_once(lambda: database.put_extent(self._epoch, extent, finished=extent is not self._extents[-1]))
         for some in in_pieces(blocks, _PIECE):
             self._put(first, some)
             progress(sum(len(block.data) for block in some))
 
     def _put(self, first: int, blocks: list[TransferBlock]) -> None:
-        self._ours(asked(lambda: self._database.put_blocks(self._epoch, first, blocks)))
+        self._ours(retry_once(lambda: self._database.put_blocks(self._epoch, first, blocks)))
 
+    @override
     def put_checkpoint(self, position: int, data: bytes) -> None:
-        """See TransferTarget. A checkpoint lies at or below the head, so that moves first."""
-        self._move_head()
+        self._move_head()  # a checkpoint must not be above the head
         parts = [data[at : at + _PART] for at in range(0, len(data), _PART)]
-        self._ours(asked(lambda: self._database.put_checkpoint(self._epoch, position, parts, keep=2)))
+        self._ours(retry_once(lambda: self._database.put_checkpoint(self._epoch, position, parts, keep=2)))
 
+    @override
     def put_value(self, name: str, value: bytes) -> None:
-        """See TransferTarget."""
-        self._ours(asked(lambda: self._database.put_value(self._epoch, name, value)))
+        self._ours(retry_once(lambda: self._database.put_value(self._epoch, name, value)))
 
+    @override
     def end(self, progress: Progress) -> None:
-        """See TransferTarget."""
         assert self._facts is not None
         if self._facts.given_up:
             self.put_value(GIVEN_UP, json.dumps(self._facts.given_up).encode())
@@ -163,13 +174,13 @@ class DatabaseTarget:
         if found.problems:
             raise JournalRefused(f"the copy in {self._database.where} is not sound: {found.problems[0].text}")
         if self._facts.put_back:
-            self._ours(asked(lambda: self._database.put_back(self._epoch)))
-        self._ours(asked(lambda: self._database.release(self._epoch)))
+            self._ours(retry_once(lambda: self._database.put_back(self._epoch)))
+        self._ours(retry_once(lambda: self._database.release(self._epoch)))
 
     def _move_head(self) -> None:
         assert self._facts is not None
         facts, last = self._facts, self._extents[-1] if self._extents else None
-        self._ours(asked(lambda: self._database.move_head(self._epoch, facts, last)))
+        self._ours(retry_once(lambda: self._database.move_head(self._epoch, facts, last)))
 
     def _ours(self, done: bool) -> None:
         if not done:
@@ -177,67 +188,69 @@ class DatabaseTarget:
 
 
 class ArrivalDatabase(PostgresDatabase):
-    """What a copy asks for besides."""
+    """A database with the additional statements of a copy."""
 
     def take(self, owner: str, facts: TransferFacts) -> int | None:
-        """Own a journal that has no block yet, or that this owner had before; the epoch, or None."""
+        """Own a journal that is empty, or was left by this owner's earlier try. Returns the epoch, or None."""
         values = {"owner": owner, "identity": _signed(facts.identity), "created": facts.created, "epoch": facts.epoch}
-        found = self._rows(_TAKE, values, changes=True)
+        found = self._connection.rows(_TAKE, values, changes=True)
         return int(found[0][0]) if found else None
 
     def reached(self, first: int) -> int | None:
-        """Up to which position the blocks of an extent are there; None: there are none."""
-        [(end,)] = self._rows(_REACHED, (first,))
+        """The position after the stored blocks of an extent; None: there are none."""
+        [(end,)] = self._connection.rows(_REACHED, (first,))
         return end if end is None else int(end)
 
     def put_extent(self, epoch: int, extent: TransferExtent, *, finished: bool) -> bool:
-        """Add an extent, if it is not there."""
+        """Add an extent, unless it exists."""
         values = {"epoch": epoch, "header": extent.header, "size": extent.size, "finished": finished}
-        return self._count(_PUT_EXTENT, values | extent.sums._asdict())
+        return self._connection.counts(_PUT_EXTENT, values | extent.sums._asdict())
 
     def put_blocks(self, epoch: int, extent: int, blocks: list[TransferBlock]) -> bool:
         """Add blocks, all or none."""
-        with self._transaction():
-            if not self._rows(_OURS, {"epoch": epoch}):
+        with self._connection.transaction():
+            if not self._is_ours(epoch):
                 return False
-            with (
-                self._connected().cursor() as cursor,
-                cursor.copy(self._text(_PUT_BLOCKS, None, partition=partition(extent))) as copy,
-            ):
-                copy.set_types(["int8", "int8", "int8", "int8", "int8", "int8", "int4", "bytea"])
-                for header, data in blocks:
-                    numbers = (extent, header.first, header.end, header.epoch, header.crc, header.base)
-                    copy.write_row((*numbers, len(data), data))
+            rows = (
+                (extent, header.first, header.end, header.epoch, header.crc, header.base, len(data), data)
+                for header, data in blocks
+            )
+            self._connection.copy_in(_PUT_BLOCKS, _BLOCK_TYPES, rows, partition=partition(extent))
         return True
 
     def forget(self, epoch: int, first: int) -> bool:
-        """Remove an extent with its blocks."""
-        with self._transaction():
-            if not self._rows(_OURS, {"epoch": epoch}):
+        """Remove an extent and its blocks."""
+        with self._connection.transaction():
+            if not self._is_ours(epoch):
                 return False
-            self._change("delete from {schema}.extents where first = %s", (first,))
-            self._change("drop table if exists {schema}.{partition}", partition=partition(first))
+            self._connection.change("delete from {schema}.extents where first = %s", (first,))
+            self._connection.change("drop table if exists {schema}.{partition}", partition=partition(first))
         return True
 
     def put_back(self, epoch: int) -> bool:
-        """Note that the journal had gone on behind the head."""
-        with self._transaction():
-            if not self._rows(_OURS, {"epoch": epoch}):
+        """Record that the journal had gone on behind the head."""
+        with self._connection.transaction():
+            if not self._is_ours(epoch):
                 return False
             self.end_incarnation(self.shard(), time.time_ns() // 1000)
         return True
 
     def move_head(self, epoch: int, facts: TransferFacts, last: TransferExtent | None) -> bool:
-        """Say how far the journal goes."""
+        """Set the start and the head of the journal."""
         values = {"epoch": epoch, "head": facts.head, "low": facts.low, "floor": facts.floor}
         values |= dict.fromkeys(("extent", "chain", "size", "blocks", "last_at"), 0)
         if last is not None:
             sums = last.sums
             values |= {"extent": sums.first, "chain": sums.chain, "blocks": sums.blocks, "last_at": sums.last_at}
             values["size"] = last.size
-        return self._change(_MOVE_HEAD, values) == 1
+        return self._connection.change(_MOVE_HEAD, values) == 1
+
+    def _is_ours(self, epoch: int) -> bool:
+        """Whether the epoch is the journal's. Locks the shard's row until the end of the transaction."""
+        return bool(self._connection.rows(_OURS, {"epoch": epoch}))
 
 
+_BLOCK_TYPES = ("int8", "int8", "int8", "int8", "int8", "int8", "int4", "bytea")
 _OURS = "select 1 from {schema}.shard where epoch = %(epoch)s for share"
 _TAKE = """update {schema}.shard set epoch = greatest(epoch, %(epoch)s) + 1, identity = %(identity)s,
         created = %(created)s, owner = %(owner)s, lease_until = clock_timestamp() + interval '100 years'
@@ -264,13 +277,13 @@ def _signed(number: int) -> int:
 
 @contextmanager
 def database_source(database: ReadableDatabase) -> Iterator[DatabaseSource]:
-    """The journal in a database. Raises JournalRefused where a broker has it, or there is none."""
+    """A journal in a database. Raises JournalRefused if a broker owns it, or there is none."""
     with closing(database):
         yield DatabaseSource(database)
 
 
 @contextmanager
 def database_target(database: ArrivalDatabase) -> Iterator[DatabaseTarget]:
-    """A database to be copied into."""
+    """A database to copy into."""
     with closing(database):
         yield DatabaseTarget(database)
