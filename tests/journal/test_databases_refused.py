@@ -99,14 +99,13 @@ def test_statements_that_a_pooler_has_not_seen_are_sent_whole(url: str) -> None:
     with owning(url) as owned:
         add(owned.log, b"a")
         add(owned.log, b"a")
-        connections = owned.log._connections
-        for database in connections:
-            connection = database._connected()  # type: ignore[attr-defined]
-            connection.execute("do $$ begin execute 'deallocate all'; end $$")
+        sessions = [database._connection._session for database in owned.log._connections]  # type: ignore[attr-defined]
+        for session in sessions:
+            session.open().execute("do $$ begin execute 'deallocate all'; end $$")
         for letter in b"bcd":
             add(owned.log, bytes([letter]))
         assert payloads(owned.log) == [b"a", b"a", b"b", b"c", b"d"]
-        assert connections.head._is_shared  # type: ignore[attr-defined]
+        assert sessions[0].is_shared
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input

@@ -1,15 +1,15 @@
 """The journal as Arrow record batches: for Spark, pandas, polars, DuckDB.
 
-Two views, whose schemas are what Spark makes of the same types (no ``large_binary``, no unsigned numbers, no
-dictionaries), so that a batch can be handed over as it is:
+Two views, with Spark's own types (no ``large_binary``, no unsigned numbers, no dictionaries), so that Spark can use a
+batch as it is:
 
-* ``messages``: what was published. One row per message, the same at every re-read, whatever became of the message.
-* ``events``: the life of every message, and of the queues. Copies that compaction makes, and catalogues, are not shown.
+* ``messages``: published messages. One row per message, the same at every re-read, even after the message is gone.
+* ``events``: the life of every message, and of the queues. Copies made by compaction, and catalogues, are left out.
 
-Nothing goes message by message: a column of a batch is a few numpy or Arrow calls over the columns of its blocks. The
-payloads of a large block are not even copied: the batch points into the mapped file. Bytes of columns that were not
-asked for are not touched. That is why a block's checksum, which covers the payloads too, is only checked when payloads
-are asked for; headers, and whatever could lead a reader astray, always are. docs/journal.md describes the columns.
+Nothing works message by message: a column of a batch takes a few numpy or Arrow calls over the columns of its blocks.
+The payloads of a large block are not even copied: the batch points into the mapped file. Other columns than requested
+are not read. So a block's checksum, which covers the payloads, is only checked when payloads are requested; headers and
+offsets, which could lead a reader astray, always are. docs/journal.md describes the columns.
 
 This module and ``placed`` are the only ones here that need pyarrow (``pip install penstock[arrow]``).
 """
@@ -34,11 +34,11 @@ from penstock.journal.views.merge import merged
 from penstock.journal.views.selection import Piece, Queues, Selection, groups
 from penstock.schema import COLUMN, FOREVER, Kind, Reason, Rows
 
-#: Rows of a batch at most. Larger ones are cut, without a copy.
+#: The largest number of rows in a batch. Larger ones are sliced, without a copy.
 MOST_ROWS = 65_536
 
 _TIME = pa.timestamp("us", tz="UTC")
-#: A priority has 64 bits without a sign, for which Spark has no integer.
+#: A priority is an unsigned 64-bit number, for which Spark has no integer type.
 _PRIORITY = pa.decimal128(20, 0)
 
 MESSAGES = pa.schema(
@@ -82,7 +82,7 @@ Array = npt.NDArray[Any]
 
 
 def schema(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The schema of a view, or of some of its columns in the order asked for. Raises ValueError for unknown ones."""
+    """The schema of a view, or of some of its columns in the given order. Raises ValueError for unknown ones."""
     if view not in SCHEMAS:
         raise ValueError(f"there is no view {view!r}: choose one of {', '.join(SCHEMAS)}")
     whole = SCHEMAS[view]
@@ -104,11 +104,11 @@ def read(
     columns: Sequence[str] | None = None,
     accept_loss: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a view between two positions, in order (up to all that is committed now, if ``stop`` is None).
+    """The rows of a view between two positions, in order. Without ``stop``, up to the last committed event.
 
-    ``queues`` are numbers, or a function that is asked about names. Blocks are put together to batches of 8,192 rows
-    at least, or of 512 and 8 MiB of payloads; batches have at most 65,536 rows, and 64 MiB of payloads. The
-    range is checked before the first batch is asked for: raises what ``read`` of the reader raises.
+    ``queues`` are numbers, or a function that selects names. Blocks are combined until a batch has 8,192 rows, or 512
+    rows and 8 MiB of payloads; a batch has at most 65,536 rows and 64 MiB of payloads. The range is checked before the
+    first batch is built: raises the errors of the reader's ``read``.
     """
     wanted = schema(view, columns)
     stop = reader.latest if stop is None else stop
@@ -137,13 +137,13 @@ def _batches(
 
 
 class Repeats:
-    """Arrays that have one value in all rows, kept for the next batches: mostly it is the same there."""
+    """Caches constant columns for the next batches, which mostly have the same value."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[object, pa.Array]] = {}
 
     def get(self, name: str, value: object, kind: pa.DataType, count: int) -> pa.Array:
-        """So many rows of a column. What was kept of it with another value is let go."""
+        """A column of ``count`` equal values. Only the latest value of each column is cached."""
         kept = self._kept.get(name)
         if kept is None or kept[0] != value or len(kept[1]) < count:
             kept = self._kept[name] = (value, pa.repeat(pa.scalar(value, kind), count))
@@ -151,7 +151,7 @@ class Repeats:
 
 
 class Group:
-    """The rows of one batch, and what several of its columns need."""
+    """The rows of one batch, with the values that several columns share."""
 
     def __init__(self, pieces: list[Piece], identity: int, repeats: Repeats) -> None:
         self.pieces = pieces
@@ -160,43 +160,43 @@ class Group:
         self._repeats = repeats
 
     def join(self, parts: Callable[[Piece], Array]) -> Array:
-        """One array out of one per piece."""
+        """Concatenate one array per piece."""
         arrays = [parts(piece) for piece in self.pieces]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
     def any_has(self, name: str) -> bool:
-        """Whether a column has anything but its default somewhere."""
+        """Whether any block stores a column, whose values are otherwise its default."""
         return any(piece.block.has(name) for piece in self.pieces)
 
     def numbers(self, name: str) -> Array:
-        """A column of the journal for our rows; its default on rows of the other sort."""
+        """A column of the journal for our rows, with its default on rows that do not have it."""
         return self.join(lambda piece: _spread(piece, name))
 
     def kinds(self) -> Array:
-        """A kind per row."""
+        """The kind of each row."""
         return self.join(lambda piece: piece.block.kinds[piece.rows])
 
     @cached_property
     def positions(self) -> Array:
-        """A position per row."""
+        """The position of each row."""
         first, end = self.pieces[0].block.first, self.pieces[-1].block.end
         if end - first == self.count and all(piece.whole for piece in self.pieces):
             return np.arange(first, end)
         return self.join(lambda piece: piece.rows + piece.block.first)
 
     def binary(self, name: str) -> pa.Array:
-        """A binary column of message rows; all our rows must be such."""
+        """A binary column of message rows. All our rows must be message rows."""
         parts = [_binary(piece, name) for piece in self.pieces]
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
     def repeated(self, name: str, value: object, kind: pa.DataType) -> pa.Array:
-        """A column of a view that has one value in all our rows."""
+        """A column of a view with one value for all our rows."""
         return self._repeats.get(name, value, kind, self.count)
 
     def words(
         self, name: str, code: Callable[[Piece, dict[Any, int]], Array], text: Callable[[Any], str | None]
     ) -> pa.Array:
-        """A text column of few different values: ``code`` numbers them, adding new ones, ``text`` spells them."""
+        """A text column with few distinct values: ``code`` numbers them, adding new ones, ``text`` spells them."""
         values: dict[Any, int] = {}
         codes = [code(piece, values) for piece in self.pieces]
         words = [text(value) for value in values]
@@ -209,7 +209,7 @@ class Group:
 
 
 def _index(piece: Piece, name: str) -> Array | slice:
-    """Which values of a column of message rows, or of other rows, belong to the piece's rows."""
+    """The indices of the piece's rows in a column that only message rows, or only other rows, have."""
     block = piece.block
     if piece.whole and block.rows(name) == block.count:
         return slice(None)
@@ -232,7 +232,7 @@ def _spread(piece: Piece, name: str) -> Array:
 
 
 def _offsets(block: Block, name: str) -> tuple[Array, memoryview]:
-    """A binary column whose offsets are safe to follow, which its bytes need not be when no checksum was checked."""
+    """A binary column, its offsets checked, since the block's checksum may not have been."""
     offsets, data = block.binary(name)
     if offsets[0] or (offsets[1:] < offsets[:-1]).any():
         raise BlockError(block.offset, f"the offsets of column {name} are out of order")
@@ -269,7 +269,7 @@ def _position(group: Group) -> pa.Array:
 
 
 def timed(values: Array, missing: Array | None = None) -> pa.Array:
-    """Microseconds since 1970 as times."""
+    """Times from microseconds since 1970."""
     return pa.array(values.astype(np.int64, copy=False), mask=missing).view(_TIME)
 
 
@@ -290,7 +290,7 @@ def _nullable_time(name: str) -> Callable[[Group], pa.Array]:
 
 
 def ids(identity: int, positions: Array, missing: Array | None = None) -> pa.Array:
-    """16 bytes each: the journal's identity and the position, both with the highest byte first."""
+    """Message IDs of 16 bytes: the journal's identity and the position, both big-endian."""
     raw = np.empty((len(positions), 2), ">u8")
     raw[:, 0] = identity
     raw[:, 1] = positions
@@ -307,7 +307,7 @@ def _id(group: Group) -> pa.Array:
 
 
 def _message(group: Group) -> Array:
-    """The position of the message that a row is about; 0 for none."""
+    """The position of each row's message; 0 for none."""
     own = group.kinds() == Kind.PUBLISHED
     return np.where(own, group.positions.astype(np.uint64), group.numbers("message")).astype(np.int64)
 
@@ -338,7 +338,7 @@ def _retries(group: Group) -> pa.Array:
 
 
 def _text_or_none(name: str) -> Callable[[Group], pa.Array]:
-    """Byte strings of message rows, null where there is none."""
+    """Byte strings of message rows; empty ones become null."""
 
     def build(group: Group) -> pa.Array:
         if not group.any_has(name):
@@ -350,7 +350,7 @@ def _text_or_none(name: str) -> Callable[[Group], pa.Array]:
 
 
 def _source_info(group: Group) -> pa.Array:
-    """What publishers said of themselves. It was UTF-8 when it came in, but a block may not have been checked since."""
+    """The publishers' source info. It was valid UTF-8 when it arrived, but the block may be damaged and unchecked."""
     values = _text_or_none("source_info")(group)
     try:
         return values.cast(pa.string())
@@ -364,12 +364,12 @@ def _look_up(words: list[str | None], codes: Array) -> pa.Array:
 
 def _spelled(numbers: Array, words: list[str | None]) -> pa.Array:
     if int(numbers.max(initial=0)) >= len(words):
-        raise BlockError(0, f"there is no meaning of {int(numbers.max())}")
+        raise BlockError(0, f"{int(numbers.max())} has no meaning")
     return _look_up(words, numbers) if len(words) > 1 else pa.nulls(len(numbers), pa.string())
 
 
 def spellings(kinds: type[Kind] | type[Reason]) -> list[str | None]:
-    """The word for each number; None where there is no meaning, or nothing to say."""
+    """The word for each number; None for 0 and for unused numbers."""
     words: list[str | None] = [None] * (max(kinds) + 1)
     for each in kinds:
         words[each] = each.name.lower() if each else None
@@ -380,7 +380,7 @@ _KIND_WORDS, _REASON_WORDS = spellings(Kind), spellings(Reason)
 
 
 def _codes(numbers: Array, values: dict[Any, int], value_of: Callable[[int], Any]) -> Array:
-    """Replace the numbers of one block by numbers that hold for the whole batch."""
+    """Map the numbers of one block to numbers that are valid for the whole batch."""
     if not numbers.strides[0] or len(numbers) == 1:
         only = values.setdefault(value_of(int(numbers[0])), len(values))
         return np.full(len(numbers), only, np.int32)
@@ -394,7 +394,7 @@ def _queue_codes(piece: Piece, values: dict[Any, int]) -> Array:
 
 
 def _namespace_codes(piece: Piece, values: dict[Any, int]) -> Array:
-    """As those of the queues; rows about a namespace have its name in their detail."""
+    """The codes of the queues' namespaces; rows about a namespace store its name in their detail."""
     codes = _queue_codes(piece, values)
     if not piece.block.has("detail"):
         return codes
@@ -418,7 +418,7 @@ def _source_codes(piece: Piece, values: dict[Any, int]) -> Array:
 
 
 def _rows_of(column: Array, piece: Piece) -> Array:
-    """Of a column with a value for every row of the block. If that is one for all, it stays so: steps of 0 bytes."""
+    """The piece's part of a column of all rows. A constant column keeps its stride of 0."""
     return column[: len(piece.rows)] if piece.whole or not column.strides[0] else column[piece.rows]
 
 

@@ -1,7 +1,7 @@
-"""Many small blocks as one: what a reader of columns does for a block, it should not have to do for every commit.
+"""Merges small blocks, so that readers pay their cost per block less often.
 
-A broker under little load commits message by message. Read as they are, such blocks cost a hundred times as much as
-their rows do in large ones; put together first, with little done for each, a fraction of that.
+A broker under little load commits message by message. Reading such blocks one by one costs a hundred times as much as
+reading the same rows in large blocks. Merging them first costs little per block, and saves most of that.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from operator import sub
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from penstock.journal.contract import LocatedBlock
 from penstock.journal.format.block import DTYPES, Block, BlockError, Ints
 from penstock.schema import COLUMN, COLUMNS, Rows
 
-#: Blocks with fewer rows are put together, up to so many rows and bytes.
+#: Blocks with fewer rows are merged, up to these numbers of rows and bytes.
 SMALL = 64
 MOST_ROWS = 4096
 MOST_BYTES = 4 * 1024 * 1024
@@ -26,7 +27,7 @@ _SORTS = {column.name: (Rows.ALL, Rows.MESSAGES, Rows.OTHERS).index(column.rows)
 
 
 class MergedBlock(Block):
-    """Consecutive blocks, as if their commits had been one. ``at`` counts from 1970; byte strings are copied."""
+    """Consecutive blocks in the form of one. ``at`` counts from 1970; byte strings are copied."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.header = blocks[0].header
@@ -48,12 +49,12 @@ class MergedBlock(Block):
                 self._parts.setdefault(name, []).append((starts[_SORTS[name]], data))
             row, message = row + block.count, message + block.messages
 
+    @override
     def has(self, name: str) -> bool:
-        """See Block."""
         return bool(self._present >> COLUMN[name].id & 1)
 
+    @override
     def column(self, name: str) -> Ints:
-        """See Block."""
         dtype = DTYPES[COLUMN[name].type]
         raw = bytearray(np.array(COLUMN[name].default, dtype).tobytes() * self.rows(name))
         for start, data in self._parts.get(name, ()):
@@ -67,12 +68,12 @@ class MergedBlock(Block):
         return values
 
     @property
+    @override
     def sources(self) -> list[bytes]:
-        """See Block."""
         return [source for block in self._blocks for source in block.sources or [b""]]
 
+    @override
     def binary(self, name: str) -> tuple[npt.NDArray[np.int32], memoryview]:
-        """See Block."""
         found = self._binaries.get(name)
         if found is None:
             found = self._binaries[name] = self._join(name)
@@ -98,7 +99,7 @@ class MergedBlock(Block):
 
 
 def merged(blocks: Iterable[LocatedBlock]) -> Iterator[LocatedBlock]:
-    """The same rows in the same order, in fewer blocks where they are small."""
+    """The same rows in the same order, with small blocks merged."""
     group: list[Block] = []
     extent = None
     rows = size = 0
@@ -106,7 +107,7 @@ def merged(blocks: Iterable[LocatedBlock]) -> Iterator[LocatedBlock]:
         block = found.block
         small = block.count < SMALL
         if group and (not small or found.extent is not extent or rows >= MOST_ROWS or size >= MOST_BYTES):
-            yield LocatedBlock(_one(group), extent)  # type: ignore[arg-type]  # a group has a extent
+            yield LocatedBlock(_one(group), extent)  # type: ignore[arg-type]  # a group has an extent
             group, rows, size = [], 0, 0
         if not small:
             yield found

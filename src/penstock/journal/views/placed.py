@@ -1,8 +1,8 @@
-"""Messages by where they lie, as Arrow: what is in the queues now, which may be anywhere in the journal.
+"""Messages by place, as Arrow record batches: the content of the queues, which may be anywhere in the journal.
 
-A message lies where it was published, or where compaction has copied it to, perhaps below the beginning of the history.
-A copy has everything that was published with it, so the columns are the same: see ``arrow``, whose ``messages`` they
-are. Files that are read are held, so that retention can not take them away in between.
+A message's place is where it was published, or where compaction has copied it to, perhaps below the beginning of the
+history. A copy contains everything that was published, so the columns are those of ``arrow``'s view ``messages``. The
+extents are held while they are read, so that retention cannot remove them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.journal.views.merge import merged
 from penstock.journal.views.selection import Piece
 from penstock.schema import MESSAGE_KINDS
 
-#: Positions that are rather walked over than jumped over.
+#: A gap of fewer positions is read, not skipped.
 NEAR = 1000
 
 Places = npt.NDArray[np.integer[Any]]
@@ -34,10 +34,10 @@ _IS_MESSAGE[list(MESSAGE_KINDS)] = True
 
 
 class Holding:
-    """The extents that some messages lie in."""
+    """Holds the extents that contain the given messages."""
 
     def __init__(self, reader: Follower, places: Places) -> None:
-        """Raises Gone if one of them does not lie anywhere any more: then ask anew where they are."""
+        """Raises Gone if a place is not in the journal any more: then look up the places again."""
         self._reader = reader
         self._spans: list[Span] = []
         self._extents: list[HeldExtent] = []
@@ -53,10 +53,10 @@ class Holding:
                 self._extents.append(extent)
                 at = stop
         if at < len(ordered):
-            raise Gone(f"no message lies at position {int(ordered[at])} any more")
+            raise Gone(f"there is no message at position {int(ordered[at])} any more")
 
     def read(self, places: Places, columns: Sequence[str]) -> pa.RecordBatch:
-        """Columns of ``arrow.MESSAGES`` for messages, one at least, in the order in which their places are given."""
+        """Columns of ``arrow.MESSAGES`` for at least one message, in the order of ``places``."""
         ordered, back = _sorted(places)
         pieces = list(self._pieces(ordered, verify="payload" in columns))
         shape = pa.schema([MESSAGES.field(name) for name in columns])
@@ -69,14 +69,14 @@ class Holding:
         return batch if back is None else batch.take(pa.array(back))
 
     def sizes(self, places: Places) -> npt.NDArray[np.int64]:
-        """The payload bytes of messages, without looking at them."""
+        """The sizes of payloads, without reading them."""
         ordered, back = _sorted(places)
         parts = [piece_sizes(piece) for piece in self._pieces(ordered, verify=False)]
         sizes: npt.NDArray[np.int64] = np.concatenate([np.empty(0, np.int64), *parts])
         return sizes if back is None else sizes[back]
 
     def _pieces(self, places: Places, *, verify: bool) -> Iterator[Piece]:
-        """The rows at these places, which are in order; small blocks are put together."""
+        """The rows at sorted places, with small blocks merged."""
         at = 0
         while at < len(places):
             for block, extent in merged(self._run(places, at, verify=verify)):
@@ -89,7 +89,7 @@ class Holding:
                     at = stop
 
     def _run(self, places: Places, at: int, *, verify: bool) -> Iterator[LocatedBlock]:
-        """Consecutive blocks, from the one with a place on, for as long as the next place is near."""
+        """Consecutive blocks, from that of a place on, as long as the next place is near."""
         number = bisect_right(self._spans, int(places[at]), key=lambda span: span.first) - 1
         span, extent = self._spans[number], self._extents[number]
         begin = first = int(places[at])
@@ -104,14 +104,14 @@ class Holding:
             damaged = self._reader.damaged(extent, error, first, span.end)
             if first == begin or places[at] < damaged.lost[1]:
                 raise damaged from None
-            # What is bad lies between two that are wanted: the next run begins behind it.
+            # The damage is between two places: the next run begins behind it.
 
     def _damaged(self, extent: HeldExtent, first: int, end: int, error: BlockError) -> JournalDamaged:
         return JournalDamaged(self._reader.where, extent.name, error.offset, (first, end), error.reason)
 
 
 def _sorted(places: Places) -> tuple[Places, npt.NDArray[np.intp] | None]:
-    """The places in order, and how to get back to the order they had, if it was another."""
+    """The places in order, and the indices that restore their original order; None if it is the same."""
     if (places[1:] >= places[:-1]).all():
         return places, None
     order = np.argsort(places)
@@ -120,7 +120,7 @@ def _sorted(places: Places) -> tuple[Places, npt.NDArray[np.intp] | None]:
     return places[order], back
 
 
-# What a copy tells elsewhere than the original
+# Columns that a copy stores under other names
 
 
 def _positions(group: Group) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Which rows of which blocks a view shows, and how many blocks go together."""
+"""Selects the rows of blocks that a view shows, and groups them into batches."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from penstock.journal.format.block import Block
 from penstock.journal.format.catalogue import QueueName
 from penstock.schema import Kind
 
-#: A group is complete with so many rows: less costs more per row, for us and for Spark …
+#: A group is complete with this number of rows, since smaller ones cost more per row, here and in Spark …
 GOOD_ROWS = 8192
-#: … or with so many bytes and at least so many rows …
+#: … or with these numbers of payload bytes and rows …
 GOOD_BYTES = 8 * 1024 * 1024
 LEAST_ROWS = 512
-#: … and never has more payload bytes than one block may have.
+#: … and never exceeds the payload bytes of the largest block.
 MOST_BYTES = 64 * 1024 * 1024
 
-#: Queue numbers, or a question about a queue's name; None for all queues.
+#: Queue numbers, or a predicate on names; None for all queues.
 Queues: TypeAlias = Collection[int] | Callable[[QueueName], bool] | None
 Index: TypeAlias = npt.NDArray[np.intp]
 
 _PUBLISHED = np.zeros(256, np.bool_)
 _PUBLISHED[Kind.PUBLISHED] = True
-#: What the view of events leaves out: it is about where things lie, not about what happened.
+#: The view of events leaves these out: they are about storage, not about messages or queues.
 SHOWN = np.ones(256, np.bool_)
 SHOWN[[Kind.CARRIED, Kind.CATALOGUE, Kind.HELD]] = False
 
@@ -39,18 +39,18 @@ class Piece(NamedTuple):
     extent: HeldExtent
     #: Row numbers.
     rows: Index
-    #: Where the position of every queue's name is looked up at most: the end of what may be read.
+    #: The end of the readable range, up to which queue names are looked up.
     limit: int
-    #: Whether these are known to be all rows of the block, in order: its columns can be taken as they are.
+    #: Whether these are all rows of the block, in order, so that its columns can be used as they are.
     whole: bool = False
 
     def name_of(self, number: int) -> QueueName | None:
-        """The name of a queue that the block mentions."""
+        """The name of one of the block's queues."""
         return self.extent.name_of(number, self.limit)
 
 
 class Selection:
-    """The rows that are wanted: a range of positions, some kinds, some queues."""
+    """Selects rows by position, kind and queue."""
 
     def __init__(self, start: int, stop: int, queues: Queues, *, messages: bool) -> None:
         self.start = start
@@ -62,7 +62,7 @@ class Selection:
         self._extent: HeldExtent | None = None
 
     def piece(self, found: LocatedBlock) -> Piece | None:
-        """The wanted rows of a block, if it has any."""
+        """The selected rows of a block; None if there are none."""
         block, extent = found
         if self._messages and not block.messages:
             return None
@@ -78,7 +78,7 @@ class Selection:
         return Piece(block, extent, rows, limit) if rows.size else None
 
     def _wants_all(self, block: Block, extent: HeldExtent) -> bool:
-        """Whether every row is wanted, as far as that is told by columns with one value for all rows."""
+        """Whether constant columns show that every row is selected."""
         if block.first < self.start or block.end > self.stop or not _alike(block.kinds):
             return False
         if not self._kinds[block.kinds[0]]:
@@ -86,7 +86,7 @@ class Selection:
         return self.queues is None or (_alike(block.queues) and bool(self._of_queues(block, extent)))
 
     def _of_queues(self, block: Block, extent: HeldExtent) -> Any:
-        if extent is not self._extent:  # a number may mean another queue there
+        if extent is not self._extent:  # a number may stand for another queue there
             self._extent, self._verdicts = extent, {}
         numbers = block.queues
         if _alike(numbers):
@@ -109,7 +109,7 @@ class Selection:
 
 
 def groups(pieces: Iterable[Piece], *, payloads: bool) -> Iterator[list[Piece]]:
-    """Pieces that become one batch. Small ones are put together; a large one stays alone, and is not copied."""
+    """Group pieces into batches. Small ones are combined; a large one stays alone, and is not copied."""
     group: list[Piece] = []
     held = held_bytes = 0
     for piece in pieces:
@@ -128,10 +128,10 @@ def groups(pieces: Iterable[Piece], *, payloads: bool) -> Iterator[list[Piece]]:
 
 
 def _alike(values: npt.NDArray[Any]) -> bool:
-    """Whether a column of a block has one value for all rows, and is stored so."""
+    """Whether a column of a block is stored as one value for all rows."""
     return not values.strides[0]
 
 
 def _bytes(piece: Piece) -> int:
-    """The payload bytes of the block, of which the piece has all or some."""
+    """The payload bytes of the piece's whole block."""
     return int(piece.block.binary("payload")[0][-1])
