@@ -120,7 +120,7 @@ def test_statements_that_a_pooler_has_not_seen_are_sent_whole(url: str) -> None:
         ("postgresql://h/d?lease=soon", "lease='soon' is no lease: it is 0.2 to 600 seconds"),
         ("postgresql://h/d?lease=0", "lease='0' is no lease"),
         ("postgresql://h/d?leas=3", 'invalid URI query parameter: "leas".*schema and lease'),
-        ("postgresql://u:p@ss@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal: .* written as %XX"),
+        ("postgresql://u:p@ss@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal: .* as %XX"),
         ("postgresql://u:p%zz@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal"),
         ("postgresql://u:p%00@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal"),
         ("postgresql://u:1/p@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal: write"),

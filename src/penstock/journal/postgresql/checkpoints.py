@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from penstock.journal.contract import Checkpoint, Columns
+from typing_extensions import override
+
+from penstock.journal.contract import Checkpoint, CheckpointStore, Columns
 from penstock.journal.errors import Fenced, LogAway, LogFailed
 from penstock.journal.format.checkpoint import BadCheckpoint, decode_checkpoint, encode_checkpoint
 from penstock.journal.postgresql.clock import Clock
@@ -53,16 +55,16 @@ class DatabaseCheckpointReader:
         return retry_read(statement, self._clock, context="a checkpoint can not be read: ")
 
 
-class DatabaseCheckpoints(DatabaseCheckpointReader):
-    """The checkpoints of the journal's owner: a ``contract.CheckpointStore``."""
+class DatabaseCheckpoints(DatabaseCheckpointReader, CheckpointStore):
+    """The checkpoints of the journal's owner."""
 
     def __init__(self, database: Database, identity: int, writer: HeadWriter, clock: Clock | None = None) -> None:
         super().__init__(database, identity, clock)
         self._database = database
         self._writer = writer
 
+    @override
     def write(self, position: int, meta: bytes, columns: Columns, *, clean: bool = False) -> None:
-        """Store one whole, or raise OSError, or LogFull; then remove all but the newest ``KEPT``."""
         encoded = encode_checkpoint(self._identity, position, meta, columns, clean=clean)
         try:
             self._writer.change_as_owner(

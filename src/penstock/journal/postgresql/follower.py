@@ -38,16 +38,16 @@ class DatabaseFollower(SpanReader):
         self.identity = self._shard.identity if identity is None else identity
         self.tail()
 
+    @override
     def close(self) -> None:
-        """Close the connection, and forget the copies."""
         self._copies.clear()
         self._database.close()
 
     def __del__(self) -> None:
         self._database.close()  # an abandoned follower must not keep its connection
 
+    @override
     def checkpoint(self, stop: int) -> Checkpoint | None:
-        """The newest readable checkpoint at or before a position."""
         return CheckpointReader(FolderView(self._database), self.identity).newest_before(stop)
 
     @override

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, suppress
 
 from typing_extensions import override
 
-from penstock.journal.contract import FIRST_POSITION, Durability, OwnedJournal, OwnerOptions, since_began
+from penstock.journal.contract import FIRST_POSITION, Durability, Journal, OwnedJournal, OwnerOptions, since_began
 from penstock.journal.errors import JournalDamaged, JournalOwned, JournalRefused, LogAway, LogError, LogFull
 from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
@@ -226,7 +226,7 @@ _PUT_BACK = (
 )
 
 
-class PostgresJournal(DatabaseJournal):
+class PostgresJournal(DatabaseJournal, Journal):
     """A journal in PostgreSQL, with the operations that need more than the statements of a ``Database``."""
 
     def __init__(self, url: str, options: OwnerOptions | None = None) -> None:
@@ -247,16 +247,16 @@ class PostgresJournal(DatabaseJournal):
     def abandon(self) -> None:
         self._interruption.interrupt()
 
+    @override
     def tools(self) -> PostgresTools:
-        """The tools of operators, each call with a connection of its own."""
         return PostgresTools(self._address)
 
+    @override
     def transfer_source(self) -> AbstractContextManager[DatabaseSource]:
-        """Copy it elsewhere. Raises JournalOwned while a broker has the lease."""
         return database_source(PostgresDatabase(self._address))
 
+    @override
     def transfer_target(self) -> AbstractContextManager[DatabaseTarget]:
-        """Copy another journal into it."""
         return database_target(ArrivalDatabase(self._address))
 
 

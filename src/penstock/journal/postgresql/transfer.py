@@ -31,6 +31,7 @@ from penstock.journal.transfer import (
     TransferBlock,
     TransferExtent,
     TransferFacts,
+    TransferSource,
     TransferTarget,
     checked_blocks,
 )
@@ -41,8 +42,8 @@ _PIECE = 8 * 2**20
 _PART = 4 * 2**20
 
 
-class DatabaseSource:
-    """A ``transfer.TransferSource``: a journal in a database that is copied elsewhere."""
+class DatabaseSource(TransferSource):
+    """A journal in a database that is copied elsewhere."""
 
     def __init__(self, database: ReadableDatabase) -> None:
         """Raises JournalOwned while a broker has the lease."""
@@ -69,16 +70,16 @@ class DatabaseSource:
         self._rows = {row.first: row for row in rows}
         self.extents = [_extent(row) for row in rows]
 
+    @override
     def blocks(self, extent: TransferExtent) -> Iterator[TransferBlock]:
-        """The blocks of an extent. Raises JournalDamaged at a bad one."""
         row = self._rows[extent.sums.first]
         copy = ExtentCopy(row)
         retry_once(lambda: copy.extend(self._database, row, row.end))
         with closing(RealFile(copy.descriptor())) as file:
             yield from checked_blocks(self._database.where, file, extent)
 
+    @override
     def checkpoints(self) -> Iterator[tuple[int, bytes]]:
-        """Position and bytes of each checkpoint."""
         for position, _ in retry_once(self._database.checkpoints):
             data = self._checkpoint(position)
             if data is not None:
@@ -87,12 +88,12 @@ class DatabaseSource:
     def _checkpoint(self, position: int) -> bytes | None:
         return retry_once(lambda: self._database.checkpoint(position))
 
+    @override
     def value(self, name: str) -> bytes | None:
-        """A named value; None if there is none."""
         return retry_once(lambda: self._database.value(name))
 
+    @override
     def confirm(self) -> None:
-        """Raise JournalRefused if the journal has changed since."""
         row = retry_once(self._database.shard)
         if row._replace(lease=0.0) != self._row._replace(lease=0.0):
             raise JournalRefused(
