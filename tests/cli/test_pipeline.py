@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cli.pipeline import archive
 from penstock.cli.pipeline.running import finish
-from penstock.spark.pipelines.archive.formats import FORMATS
+from penstock.spark.pipelines.archive.payload_formats import FORMATS
 from penstock.spark.pipelines.archive.sinks import SINKS, SinkFlag, SinkKind
 from penstock.spark.pipelines.run import PipelineProgress
 from support.commands import penstock

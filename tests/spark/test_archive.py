@@ -11,8 +11,8 @@ import pytest
 
 from penstock.spark.lake import iceberg
 from penstock.spark.lake.disk import LakeError
-from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import Store
+from penstock.spark.lake.table_formats import FORMATS
 from penstock.spark.lake.tables import data_files
 from penstock.spark.pipelines.archive import options as archive_options
 from support.archives import STEPS, ArchiveRun, messages

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock.flight.calls import Read
-from penstock.spark.lake.formats import FORMATS
+from penstock.spark.lake.table_formats import FORMATS
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.replay import Replay, ReplayChoice

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from penstock.flight.calls import Pick, Range, Read
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.archived import history, part
-from penstock.spark.archived.files import ArchiveContents, may_have
+from penstock.spark.archived.contents import ArchiveContents, may_have
 from penstock.spark.archived.history import ArchivedHistory
 from penstock.spark.archived.part import ArchivedPart
-from penstock.spark.archived.rows import ArchiveRows
+from penstock.spark.archived.row_groups import ArchiveRows
 from penstock.spark.errors import DataLoss, Replaced, SourceError, StoreFailed
 from penstock.spark.lake.files import short
 from penstock.spark.lake.tables import TableFile

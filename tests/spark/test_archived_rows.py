@@ -12,9 +12,9 @@ import pytest
 from penstock.flight.calls import Advanced, Pick, Range
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.archived import measures
-from penstock.spark.archived.files import ArchiveContents
+from penstock.spark.archived.contents import ArchiveContents
 from penstock.spark.archived.history import check, gap, missing
-from penstock.spark.archived.rows import ArchiveRows
+from penstock.spark.archived.row_groups import ArchiveRows
 from penstock.spark.errors import BadOption, Replaced
 from penstock.spark.lake.store import Store
 from penstock.spark.lake.tables import TableFile

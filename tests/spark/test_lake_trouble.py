@@ -13,13 +13,13 @@ import pytest
 from deltalake import write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 
-from penstock.spark.archived.files import ArchiveContents
+from penstock.spark.archived.contents import ArchiveContents
 from penstock.spark.archived.listing import list_archive
 from penstock.spark.errors import BadOption
 from penstock.spark.lake.batches import BatchMark, Lake
 from penstock.spark.lake.coverage import covered
 from penstock.spark.lake.disk import LakeError
-from penstock.spark.lake.formats import FORMATS
+from penstock.spark.lake.table_formats import FORMATS
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.archive.main import Archive

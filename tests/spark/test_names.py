@@ -13,8 +13,8 @@ from penstock.spark.consume import ConsumingReader
 from penstock.spark.errors import NoQueue
 from penstock.spark.options import Use, parse
 from penstock.spark.schemas import spark_schema
-from penstock.spark.sink import BatchWriter
 from penstock.spark.stream import StreamReader
+from penstock.spark.writers import BatchWriter
 from support.sparks import SparkBroker
 
 

@@ -19,8 +19,8 @@ from penstock.spark.lake import files
 from penstock.spark.lake import store as store_module
 from penstock.spark.lake.batches import BatchMark
 from penstock.spark.lake.disk import LakeError
-from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import S3Options, Store, s3_options
+from penstock.spark.lake.table_formats import FORMATS
 from penstock.spark.lake.tables import Table, catalogue_options, data_files, open_table
 from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.archive.options import ArchiveOptions

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.pipelines.archive import avro, payloads
-from penstock.spark.pipelines.archive.formats import FORMATS, check_schema
+from penstock.spark.pipelines.archive.payload_formats import FORMATS, check_schema
 from penstock.spark.pipelines.archive.payloads import Decoding, decode, inferred, pack, unpack
 
 ORDER = pa.struct(

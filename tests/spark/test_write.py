@@ -19,10 +19,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.client import connect
 from penstock.flight.calls import Write
-from penstock.spark import endpoint, sink
+from penstock.spark import endpoint, writers
 from penstock.spark.errors import RowsDiffer, SourceError
 from penstock.spark.options import SourceSettings, Use, parse
-from penstock.spark.sink import BatchWriter
+from penstock.spark.writers import BatchWriter
 from support.queries import ended
 from support.sparks import SparkBroker
 
@@ -139,9 +139,9 @@ def test_a_repetition_counts_as_done_if_it_fits(
         writer.commit([task(settings, partition, rows) for partition, rows in enumerate(second)])
 
 
-def task(settings: SourceSettings, partition: int, rows: list[str]) -> sink.TaskWritten:
+def task(settings: SourceSettings, partition: int, rows: list[str]) -> writers.TaskWritten:
     name = Write(queue=settings.queue, writer=settings.writer, epoch=1, partition=partition)
-    return sink.write(settings, name, iter([pa.record_batch({"payload": pa.array(rows, pa.string())})]))
+    return writers.write(settings, name, iter([pa.record_batch({"payload": pa.array(rows, pa.string())})]))
 
 
 def test_the_order_of_rows_in_a_chunk_is_of_no_matter(broker: SparkBroker, queue: str) -> None:
@@ -180,11 +180,11 @@ def test_a_task_that_comes_after_the_end_adds_nothing(broker: SparkBroker, queue
     writer = BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False)
     rows = [pa.record_batch({"payload": ["x"]})]
     name = Write(queue=settings.queue, writer=writer.name, begun=True)
-    assert sink.write(settings, name, iter(rows)).rows == 1
+    assert writers.write(settings, name, iter(rows)).rows == 1
     writer.commit([])
     for partition in (0, 1):
         with pytest.raises(SourceError, match="has ended"):
-            sink.write(settings, msgspec.structs.replace(name, partition=partition), iter(rows))
+            writers.write(settings, msgspec.structs.replace(name, partition=partition), iter(rows))
     with connect(broker.url("kokaq", f"/default/{queue}")) as client:
         assert [client.pop() is not None for _ in range(2)] == [True, False]
 
@@ -197,8 +197,8 @@ def test_a_write_that_adds_nothing_is_told(broker: SparkBroker, queue: str, capl
         settings = parse({**options, "epoch": str(epoch)}, Use.WRITE)
         writer = BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False)
         name = Write(queue=settings.queue, writer=writer.name, epoch=epoch)
-        done = sink.write(settings, name, iter([pa.record_batch({"payload": ["x"]})]))
-        writer.commit([done, sink.TaskWritten(writer.name, 1)])
+        done = writers.write(settings, name, iter([pa.record_batch({"payload": ["x"]})]))
+        writer.commit([done, writers.TaskWritten(writer.name, 1)])
         assert bool(caplog.text) == bool(words)
         assert words in caplog.text
 
@@ -220,7 +220,7 @@ def test_a_broker_that_has_answered_may_take_its_time_with_the_first_chunk(
     broker: SparkBroker, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.publish(queue, "x")
-    reach = sink._reach
+    reach = writers._reach
 
     def reach_and_halt(settings: SourceSettings) -> None:
         reach(settings)
@@ -230,7 +230,7 @@ def test_a_broker_that_has_answered_may_take_its_time_with_the_first_chunk(
         goes_on.start()
 
     goes_on = threading.Timer(1.0, lambda: os.kill(broker.pid, signal.SIGCONT))
-    monkeypatch.setattr(sink, "_reach", reach_and_halt)
+    monkeypatch.setattr(writers, "_reach", reach_and_halt)
     settings = parse({"endpoint": broker.endpoint, "queue": queue}, Use.WRITE)
     try:
         BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False).abort([])
@@ -248,7 +248,7 @@ def test_a_busy_broker_may_take_its_time_with_the_very_first_answer(
     goes_on = threading.Timer(1.0, lambda: os.kill(broker.pid, signal.SIGCONT))
     goes_on.start()
     try:
-        sink._reach(parse({"endpoint": broker.endpoint, "queue": queue}, Use.WRITE))
+        writers._reach(parse({"endpoint": broker.endpoint, "queue": queue}, Use.WRITE))
     finally:
         goes_on.join()
 

@@ -6,7 +6,7 @@
     batch       batch reads;  ``filters`` narrows them down by a WHERE; ``archived`` reads an archive before the journal
     stream      streaming reads; ``offsets`` is the content of a checkpoint, ``progress`` reports the lag
     consume     Spark as a consumer of queues
-    sink        writes; ``chunks`` cuts rows so that repetitions are recognised
+    writers     writes; ``chunks`` cuts rows so that repetitions are recognised
     endpoint    the Flight client, with retries and clear errors; ``executor`` uses it on executors
     lake        tables in a folder or an object store, in several formats
     pipelines   ready-made pipelines, which write and read those tables

@@ -56,13 +56,13 @@ class PenstockSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``."""
-        from penstock.spark.sink import BatchWriter  # noqa: PLC0415
+        from penstock.spark.writers import BatchWriter  # noqa: PLC0415
 
         return BatchWriter(options.parse(self.options, Use.WRITE), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """For ``df.writeStream``."""
-        from penstock.spark.sink import StreamWriter  # noqa: PLC0415
+        from penstock.spark.writers import StreamWriter  # noqa: PLC0415
 
         return StreamWriter(options.parse(self.options, Use.STREAM_WRITE), schema, overwrite)
 

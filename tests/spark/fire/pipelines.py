@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from penstock.client import ClientError, connect
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow
-from penstock.spark.lake.formats import FORMATS
+from penstock.spark.lake.table_formats import FORMATS
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.insight import main as insight_main

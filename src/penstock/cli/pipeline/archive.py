@@ -8,7 +8,7 @@ import click
 
 from penstock.cli.pipeline.flags import BROKER, EXIT_CODES, LAKE, PATTERN, SPARK, STORE, STREAM, broker_of, options
 from penstock.cli.pipeline.running import finish, started
-from penstock.spark.pipelines.archive.formats import DEFAULT_FORMAT, FORMATS
+from penstock.spark.pipelines.archive.payload_formats import DEFAULT_FORMAT, FORMATS
 from penstock.spark.pipelines.archive.sinks import DEFAULT_KIND, SINKS
 
 _TABLE = [

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from penstock.flight.calls import Advanced, Lag, Pick, Range
 from penstock.spark.archived import measures
-from penstock.spark.archived.files import ArchiveContents
+from penstock.spark.archived.contents import ArchiveContents
 from penstock.spark.archived.listing import list_archive, store_of
-from penstock.spark.archived.rows import ArchiveRows
+from penstock.spark.archived.row_groups import ArchiveRows
 from penstock.spark.endpoint import log
 from penstock.spark.errors import ADVICE, BadOption, DataLoss, Replaced
 from penstock.spark.lake.tables import TableFile

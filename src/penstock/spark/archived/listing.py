@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.flight.calls import Pick
-from penstock.spark.archived.files import ArchiveContents
+from penstock.spark.archived.contents import ArchiveContents
 from penstock.spark.errors import BadOption, StoreFailed
 from penstock.spark.lake.coverage import read_coverage
 from penstock.spark.lake.disk import LakeError

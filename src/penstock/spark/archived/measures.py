@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.flight.calls import Advanced, Pick
 from penstock.journal.views.arrow import MESSAGES
-from penstock.spark.archived.rows import ArchiveRows, RowGroup
+from penstock.spark.archived.row_groups import ArchiveRows, RowGroup
 from penstock.spark.lake.tables import TableFile
 
 #: Bytes of positions and sizes that are sorted at a time.

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from penstock.flight.calls import Pick, Read
 from penstock.journal.views.arrow import MESSAGES
-from penstock.spark.archived.files import has
+from penstock.spark.archived.contents import has
 from penstock.spark.archived.history import ATTEMPTS, check
 from penstock.spark.archived.listing import list_archive, store_of
-from penstock.spark.archived.rows import ArchiveRows
+from penstock.spark.archived.row_groups import ArchiveRows
 from penstock.spark.endpoint import log
 from penstock.spark.errors import DataLoss, Replaced, StoreFailed
 from penstock.spark.lake.tables import TableFile

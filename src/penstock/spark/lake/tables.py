@@ -18,8 +18,8 @@ from typing_extensions import override
 from penstock.spark.lake.batches import BatchMark
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.files import DataFile, Layout
-from penstock.spark.lake.formats import FORMATS
 from penstock.spark.lake.store import Store, from_file, reason_of
+from penstock.spark.lake.table_formats import FORMATS
 
 QUARANTINE = "quarantine"
 #: The property of commits for the pipeline's state.

@@ -20,9 +20,9 @@ from penstock.flight.calls import Pick, Range, Status
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark import schemas
 from penstock.spark.archived import measures
-from penstock.spark.archived.files import has
+from penstock.spark.archived.contents import has
 from penstock.spark.archived.history import ATTEMPTS
-from penstock.spark.archived.rows import ArchiveRows
+from penstock.spark.archived.row_groups import ArchiveRows
 from penstock.spark.batch import BatchReader
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.executor import ReadPart, fetch

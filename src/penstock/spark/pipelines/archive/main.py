@@ -18,8 +18,8 @@ from penstock.spark.lake.batches import BatchMark, Lake
 from penstock.spark.lake.coverage import covered
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.store import reason_of
-from penstock.spark.pipelines.archive.formats import check_schema
 from penstock.spark.pipelines.archive.options import ArchiveOptions, choose_kind, lake_of, open_sink
+from penstock.spark.pipelines.archive.payload_formats import check_schema
 from penstock.spark.pipelines.archive.payloads import INFER, Decoding, pack, unpack
 from penstock.spark.pipelines.archive.rows import ddl_type, find_schema
 from penstock.spark.pipelines.archive.sink import Batch, Staged

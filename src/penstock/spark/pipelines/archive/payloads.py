@@ -99,7 +99,7 @@ def _avro_reader(schema: bytes) -> Callable[[bytes], Any]:
     return lambda payload: avro.decode(known, payload)
 
 
-#: How each of ``formats.FORMATS`` makes the type of ``value``, and a reader, of its schema.
+#: How each of ``payload_formats.FORMATS`` makes the type of ``value``, and a reader, of its schema.
 _FORMATS: dict[str, tuple[Callable[[bytes], pa.DataType | None], Callable[[bytes], Callable[[bytes], Any]]]] = {
     "raw": (lambda schema: None, lambda schema: lambda payload: None),
     "text": (lambda schema: pa.string(), lambda schema: _text),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.spark.lake.formats import FORMATS
+from penstock.spark.lake.table_formats import FORMATS
 
 
 class SinkFlag(NamedTuple):

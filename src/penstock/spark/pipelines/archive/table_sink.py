@@ -15,7 +15,7 @@ from penstock.spark.lake.batches import BatchMark, Lake
 from penstock.spark.lake.coverage import write_coverage
 from penstock.spark.lake.disk import LakeError
 from penstock.spark.lake.files import UNCOMMITTED
-from penstock.spark.lake.formats import FORMATS
+from penstock.spark.lake.table_formats import FORMATS
 from penstock.spark.lake.tables import QUARANTINE, open_table, table_class
 from penstock.spark.pipelines.archive.options import ArchiveOptions, catalogue_of
 from penstock.spark.pipelines.archive.payloads import Decoding

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.flight.calls import Pick
-from penstock.spark.archived.files import NAMES, full_name, wanted
+from penstock.spark.archived.contents import NAMES, full_name, wanted
 from penstock.spark.lake.store import Store
 from penstock.spark.lake.tables import TableFile
 from penstock.spark.values import microseconds
