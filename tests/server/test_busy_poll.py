@@ -204,16 +204,16 @@ def test_a_broker_polls_when_it_has_answered(waits: bool) -> None:
         loop.now += MOMENT / 2
         request = kokaq.Pushes(MessageType.OPERATIONAL, True, 0, "default", "q", (b"0001",), b"\0", (b"message",))
         session.data_received(kokaq.encode_requests([request]))
-        broker.runtime.turn()
+        broker.runtime.turns.run()
 
     async def main() -> None:
         async with running() as broker:
             broker.queue("q")
             await broker.settle()
             loop = Loop()
-            broker.runtime.busy_poll = BusyPoll(loop, 2, loop.clock)
+            broker.runtime.turns._busy_poll = BusyPoll(loop, 2, loop.clock)
             session, wire = broker.kokaq()
-            broker.runtime.turn()
+            broker.runtime.turns.run()
             if waits:
                 broker.journal.hold()
             for _ in range(3):

@@ -67,7 +67,7 @@ def test_nothing_is_given_back_while_peers_talk() -> None:
     async def story(scene: Scene) -> None:
         scene.work(WORK)
         for at in range(1, 4):
-            scene.runtime.received_at = float(at)
+            scene.runtime.turns.received_at = float(at)
             assert not scene.memory.look()
         assert scene.memory.look()
 

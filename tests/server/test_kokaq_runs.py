@@ -197,12 +197,12 @@ def test_what_was_read_before_the_peer_went_is_settled() -> None:
             await broker.settle()
             told = list(kokaq.singles(kokaq.ClientDecoder().feed(wire.sent)))[10:]
             given = [answer.metadata.uuid for answer in told if answer.metadata and answer.metadata.uuid]
-            broker.runtime.congested = True  # so that it waits in the inbox
+            broker.runtime.memory.congested = True  # so that it waits in the inbox
             session.data_received(
                 kokaq.encode_requests(requests(Step(Opcode.DELETE, 8, pick=tuple(range(8))), given, 20))
             )
             session.connection_lost(None)
-            broker.runtime.congested = False
+            broker.runtime.memory.congested = False
             await broker.settle()
             assert (queue.ready, len(queue.out), queue.counters.acknowledged) == (2, 0, 8)
 

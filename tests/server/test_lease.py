@@ -54,7 +54,8 @@ class HandLease:
 def play(scene: Scene) -> None:
     async def run() -> None:
         async with running() as broker:
-            lease = broker.runtime.lease = HandLease()
+            lease = HandLease()
+            broker.runtime.lease_hold.begin(lease)
             await scene(broker, lease)
 
     asyncio.run(run())
@@ -81,13 +82,13 @@ def test_nothing_is_handed_out_over_any_protocol_before_it_is_renewed() -> None:
         await broker.settle()
         assert (dispatches.writes, packages.writes, confirmations.writes) == ([], [], [])
         assert {name: wire.sent for name, (_, wire) in asking.items()} == pushed
-        assert broker.runtime.trouble().startswith("the database does not answer")
+        assert broker.runtime.health.trouble().startswith("the database does not answer")
         lease.renew()
         broker.runtime.touched()
         await broker.settle()
         assert (len(dispatches.writes), packages.sent, len(confirmations.writes)) == (1, send(b"one", 5), 1)
         assert all(len(wire.sent) > len(pushed[name]) for name, (_, wire) in asking.items())
-        assert broker.runtime.trouble() == ""
+        assert broker.runtime.health.trouble() == ""
         assert (
             len(broker.events("the lease on the journal has run out: nothing is handed out until it is renewed")) == 1
         )
@@ -154,7 +155,7 @@ def test_who_waits_for_a_commit_that_never_comes_is_told() -> None:
         broker.queue("a")
         answer = asyncio.ensure_future(answers.answer(write([b"x"])))
         await asyncio.sleep(0.01)
-        broker.runtime.give_up(Fenced("another broker has it"))
+        broker.runtime.pacing.give_up(Fenced("another broker has it"))
         told = await asyncio.wait_for(answer, 5)
         assert getattr(told, "code", "") == "standby"
 

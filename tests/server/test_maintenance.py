@@ -204,10 +204,10 @@ def test_upkeep_that_fails_is_seen_and_tried_again_less_and_less_often_until_it_
         scene.maintenance.start()
         await scene.until(lambda: len(waits) == 5)
         assert [after - before for before, after in pairwise(waits)] == [2, 4, 8, 16]
-        await scene.until(scene.runtime.trouble)
-        assert scene.runtime.trouble() == "upkeep fails: not now"
+        await scene.until(scene.runtime.health.trouble)
+        assert scene.runtime.health.trouble() == "upkeep fails: not now"
         monkeypatch.setattr(scene.opened.upkeep, "plan", plan)
-        await scene.until(lambda: not scene.runtime.trouble())
+        await scene.until(lambda: not scene.runtime.health.trouble())
         assert scene.opened.upkeep.checkpoints.positions()
         assert scene.maintenance._reading is None  # a plan holds the whole state
         await scene.end()

@@ -20,8 +20,8 @@ from penstock.server.engine.engine import Engine
 from penstock.server.limits.state_memory import StateMemory
 from penstock.server.network import memory as accounts
 from penstock.server.network.access import Peer
-from penstock.server.network.account import Account
-from penstock.server.network.memory import SMALL, Memory
+from penstock.server.network.memory import SMALL, Account, Memory
+from penstock.server.network.outbox import Outbox
 from penstock.server.network.session import Session
 from penstock.server.options.broker_options import AccessRule
 from support.inprocess import InProcess, Wire, running
@@ -82,7 +82,7 @@ class TestAnswers:
                     assert memory.output <= memory.most_output
                     assert memory.output == sum(session.account.output for session, _ in peers)
                     now += accounts.PATIENCE + 1
-                    broker.runtime._watch_memory(now)
+                    broker.runtime.rounds._limit_memory(now)
                     for pair in peers:
                         no_more(broker, pair)
                     await broker.settle()
@@ -111,7 +111,7 @@ class TestAnswers:
                 for _ in range(2):
                     taken.untaken = 0
                     first.note_output()
-                    broker.runtime._let_next_go_on()
+                    broker.runtime.output.serve_line()
                     await broker.settle()
                     first, taken = next(pair for pair in peers if pair[1].untaken)
                 assert len(wire.sent) > MEBIBYTE
@@ -133,7 +133,7 @@ class TestAnswers:
                 assert len(wire.sent) < 100
                 held.untaken = 0
                 holder.note_output()
-                broker.runtime._let_next_go_on()
+                broker.runtime.output.serve_line()
                 await broker.settle()
                 places = [wire.sent.find(bytes((9, 9, 9, at))) for at in range(5)]
                 assert 0 <= places[0] < places[1] < places[2] < places[3] < places[4]
@@ -211,7 +211,9 @@ class TestAnswers:
                 for session, _ in peers:
                     session.data_received(kokaq(POP, "default/large"))
                 await broker.settle()
-                await broker.runtime.cold_reads.keep_answers(broker.runtime.awaiting, broker.runtime.broker.committed)
+                await broker.runtime.cold_reads.keep_answers(
+                    broker.runtime.output.awaiting, broker.runtime.broker.committed
+                )
                 memory = broker.runtime.memory
                 assert memory.output <= memory.most_output
                 assert 0 < sum(wire.aborted for _, wire in peers) < 12
@@ -227,20 +229,21 @@ class TestAccount:
         session = Session.__new__(Session)
         session.origin = origin
         session.account = Account()
+        session.outbox = Outbox(Memory(1))
         return session
 
     def test_grants(self) -> None:
         memory = Memory(400_000)
         one, two, three = self.session(), self.session(), self.session("b")
         assert memory.grant(one, 10_000, 30_000) == 30_000
-        memory.note(one, 0, 60_000)
+        memory.hold_output(one, 60_000)
         assert memory.grant(two, 50_000, 50_000) == 0
         assert memory.grant(three, 60_000, 60_000) == 0
         assert memory.next_in_line is two
         assert memory.grant(three, 100, 100) == SMALL  # it has nothing
-        memory.note(three, 0, 10)
+        memory.hold_output(three, 10)
         assert memory.grant(three, 100, 100) == 0  # it has something, and is not the next
-        memory.note(one, 0, 30_000)
+        memory.hold_output(one, 30_000)
         assert memory.can_go_on
         assert memory.grant(two, 50_000, 50_000) == 50_000
         assert memory.next_in_line is three
@@ -251,9 +254,9 @@ class TestAccount:
     def test_more_than_all_of_it_is_given_when_half_is_free(self) -> None:
         memory = Memory(40_000)
         one, two = self.session(), self.session()
-        memory.note(one, 0, 5001)
+        memory.hold_output(one, 5001)
         assert memory.grant(two, 50_000, 1) == 0
-        memory.note(one, 0, 5000)
+        memory.hold_output(one, 5000)
         assert memory.grant(two, 50_000, 1) == 50_000
 
     def test_requests_share(self) -> None:
@@ -407,7 +410,7 @@ class TestState:
                 for _ in range(2):
                     broker.runtime.state_memory.watch()
                 assert broker.runtime.broker.memory_full
-                assert "memory" in broker.runtime.trouble()
+                assert "memory" in broker.runtime.health.trouble()
                 before = len(wire.sent)
                 session.data_received(kokaq(PUSH, "default/q", b"x"))
                 await broker.settle()
@@ -509,7 +512,7 @@ class TestQueues:
                     broker.runtime.lost(session)
                     session.peer = Peer("unix", user=user)
                     assert broker.runtime.peers.arrive("phpmq", session.peer)
-                    session.register()
+                    session.connection_made(session.transport)
                     session.data_received(consume(f"q{len(broker.runtime.broker.queues)}", 1))
                 assert len(broker.runtime.broker.queues) == 2
 

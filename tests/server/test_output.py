@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,9 +14,8 @@ import pytest
 import uvloop
 
 from penstock.server.network import memory as accounts
-from penstock.server.network import session as sessions
+from penstock.server.network import rounds
 from penstock.server.network.acceptor import Acceptor
-from penstock.server.network.account import RATE
 from penstock.server.network.memory import LARGE, TURN_BYTES
 from penstock.server.network.session import Session
 from penstock.server.protocols.kokaq.listener import KokaqListener
@@ -46,18 +45,27 @@ async def fill(broker: InProcess, name: str, size: int) -> None:
 def turns_of(broker: InProcess, only: AnySession | None = None) -> Iterator[list[int]]:
     """Bytes that were prepared in each turn, for one session or for all."""
     runtime, turns = broker.runtime, [0]
-    turn, prepared = runtime.turn, runtime.memory.prepared
+    turn, write, write_parts = runtime.turns.run, Session.write, Session.write_parts
 
     def counted_turn() -> None:
         turn()
         turns.append(0)
 
-    def counted(session: AnySession, size: int) -> None:
+    def counted(session: AnySession, data: bytes) -> None:
         if only in (None, session):
-            turns[-1] += size
-        prepared(session, size)
+            turns[-1] += len(data)
+        write(session, data)
 
-    with patch.object(runtime, "turn", counted_turn), patch.object(runtime.memory, "prepared", counted):
+    def counted_parts(session: AnySession, parts: Sequence[bytes | memoryview]) -> None:
+        if only in (None, session):
+            turns[-1] += sum(map(len, parts))
+        write_parts(session, parts)
+
+    with (
+        patch.object(runtime.turns, "run", counted_turn),
+        patch.object(Session, "write", counted),
+        patch.object(Session, "write_parts", counted_parts),
+    ):
         yield turns
 
 
@@ -114,7 +122,7 @@ class TestTurns:
                     await broker.settle()
                 assert not any(wire.writes for _, wire in peers)
                 assert not broker.events("error in a session")
-                assert not broker.runtime.awaiting
+                assert not broker.runtime.output.awaiting
 
         play(scene())
 
@@ -144,11 +152,11 @@ class TestSlowPeers:
             wire.takes = False
             session.data_received(kokaq(PEEK, "default/q"))
         await broker.settle()
-        assert broker.runtime.memory.awaited
+        assert broker.runtime.memory.line
 
     @staticmethod
     def watch(broker: InProcess, seconds: float) -> None:
-        broker.runtime._watch_memory(broker.runtime.loop.time() + seconds)
+        broker.runtime.rounds._limit_memory(broker.runtime.loop.time() + seconds)
 
     def test_a_peer_whose_output_was_not_written_yet_is_none(self) -> None:
         async def scene() -> None:
@@ -180,7 +188,7 @@ class TestSlowPeers:
 
         play(scene())
 
-    @pytest.mark.parametrize(("rate", "closed"), [(RATE * 2, False), (RATE // 2, True)])
+    @pytest.mark.parametrize(("rate", "closed"), [(accounts.RATE * 2, False), (accounts.RATE // 2, True)])
     def test_a_peer_has_to_take_so_much_a_second(self, rate: int, *, closed: bool) -> None:
         async def scene() -> None:
             async with running(memory_bytes=16 * MEBIBYTE) as broker:
@@ -210,13 +218,13 @@ class TestEnds:
                 waiting.data_received(kokaq(7, "default/q", b"x"))
                 waiting.eof_received()
                 await broker.settle()
-                waiting.watch(broker.runtime.loop.time() + 2 * sessions.LINGER)
+                rounds.check_patience(waiting, broker.runtime.loop.time() + 2 * rounds.LINGER)
                 assert not wire.aborted
                 broker.journal.go_on()
                 wire.takes = False
                 await broker.settle()
                 assert len(wire.sent) > 16
-                waiting.watch(broker.runtime.loop.time() + 2 * sessions.LINGER)
+                rounds.check_patience(waiting, broker.runtime.loop.time() + 2 * rounds.LINGER)
                 assert wire.aborted
 
         play(scene())

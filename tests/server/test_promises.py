@@ -12,8 +12,7 @@ from penstock.core.queue import Miscounted
 from penstock.journal import committer
 from penstock.server.engine.cache import RecentMessages
 from penstock.server.engine.commits import SMALL
-from penstock.server.network import runtime as runtime_module
-from penstock.server.network import session as session_module
+from penstock.server.network import rounds
 from support.inprocess import InProcess, running
 from support.raw import (
     ACQUIRE,
@@ -144,7 +143,7 @@ class TestWhatWasReadCounts:
             broker.journal.hold()
             filler.data_received(publish("other", bytes(2000)) * 2)
             await broker.settle()
-            assert broker.runtime.congested
+            assert broker.runtime.memory.congested
             session.data_received(publish("q", b"m") * 3 + consume("q", 5))
             receiver.data_received(send(b"kept") + sspq(RECEIVE))
             pusher.data_received(kokaq(PUSH, "default/q", b"n") + kokaq(POP, "default/q"))
@@ -170,9 +169,9 @@ class TestWhatWasReadCounts:
             for _ in range(3):
                 filler.data_received(publish("q", bytes(2000)))
                 await asyncio.sleep(0)
-                assert (broker.runtime.congested, wire.reading) == (True, False)
+                assert (broker.runtime.memory.congested, wire.reading) == (True, False)
                 async with asyncio.timeout(10):
-                    while broker.runtime.congested or not wire.reading:
+                    while broker.runtime.memory.congested or not wire.reading:
                         await asyncio.sleep(0.005)
 
         play(scene, memory_bytes=1000)
@@ -365,10 +364,10 @@ class TestFaultsAndStubbornPeers:
             session, wire = broker.sspq()
             session.data_received(bytes(8))
             assert (wire.closed, wire.aborted) == (True, False)
-            await asyncio.sleep(2.5 * runtime_module.ROUND)
+            await asyncio.sleep(2.5 * rounds.ROUND)
             assert wire.aborted
 
-        monkeypatch.setattr(session_module, "LINGER", 0.05)
+        monkeypatch.setattr(rounds, "LINGER", 0.05)
         play(scene)
 
     def test_answers_wait_for_a_slow_peer(self) -> None:
@@ -461,7 +460,7 @@ class TestWhatIsGivenUpIsNotNeeded:
             session.pause_writing()
             await broker.settle()
             lowest = broker.runtime.broker.lowest_position()
-            await broker.runtime.cold_reads.keep_answers(broker.runtime.awaiting, lowest)
+            await broker.runtime.cold_reads.keep_answers(broker.runtime.output.awaiting, lowest)
             broker.runtime.commits.call(lambda: engine.log.trim(lowest))
             while engine.log.start < first + 2:
                 await asyncio.sleep(0.01)

@@ -126,14 +126,14 @@ def test_publishers_wait_for_a_stalled_disk(size: int) -> None:
                         writer.write(flood)
                         sent += 1000
                 await asyncio.sleep(0.005)
-            assert runtime.congested
+            assert runtime.memory.congested
             most = 1_000_000 + 4 * 256_000 * (96 + 8 + size) // (8 + size)
             assert 1_000_000 < runtime.engine.unwritten <= most
             assert len(running.events("the disk is slower than the publishers: reading is paused")) == 1
             running.disk.go_on.set()
             (queue,) = runtime.broker.queues.values()
             await until(lambda: queue.ready == sent)
-            assert not runtime.congested
+            assert not runtime.memory.congested
             await hang_up(*(writer for _, writer in peers))
 
     asyncio.run(main())
@@ -152,16 +152,16 @@ def test_consumers_are_served_while_publishers_wait() -> None:
             writer.write(consume("q", 1))
             await until(lambda: runtime.broker.queue("default", "q").out)  # type: ignore[union-attr]
             flooding.write(send(bytes(1000)) * 300)
-            await until(lambda: runtime.congested)
+            await until(lambda: runtime.memory.congested)
             assert b"first" in await asyncio.wait_for(reader.readuntil(b"first"), 5)
             running.disk.go_on.set()
-            await until(lambda: not runtime.congested)
+            await until(lambda: not runtime.memory.congested)
             await hang_up(writer, flooding)
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("step", ["handle", "encode_deliveries", "_note_unfinished", "facts"])
+@pytest.mark.parametrize("step", ["handle", "encode_deliveries", "_all_handled", "facts"])
 def test_a_fault_in_a_session_ends_that_one_only(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """What it had goes back, and the others go on."""
     faulty: list[PhpmqSession] = []

@@ -222,7 +222,7 @@ def round_of(peers: int, protocol: str, data: bytes) -> int:
                 for session in sessions:
                     broker.runtime.loop.call_soon(session.data_received, data)
                 await asyncio.sleep(0)
-                while broker.runtime.unworked or broker.runtime.awaiting:
+                while broker.runtime.turns.has_input or broker.runtime.output.awaiting:
                     await asyncio.sleep(0)
                 await broker.settle()
             assert not broker.failures
@@ -245,9 +245,9 @@ FLOODS = {
 def test_many_peers_at_once_have_their_turns(flood: str) -> None:
     """The work of a round is bounded over all connections: reading, handling, and preparing answers."""
     with (
-        patch("penstock.server.network.runtime.TURN_WORK", 30),
+        patch("penstock.server.network.turns.TURN_WORK", 30),
         patch("penstock.server.network.memory.TURN_BYTES", 2**12),
-        patch("penstock.server.network.runtime.TURN_BYTES", 2**12),
+        patch("penstock.server.network.turns.TURN_BYTES", 2**12),
     ):
         few, many = round_of(10, *FLOODS[flood]), round_of(30, *FLOODS[flood])
     assert many <= MOST_IN_ROUND
@@ -292,14 +292,15 @@ def test_many_peers_are_looked_at() -> None:
         runtime = rig.broker.runtime
 
         def act() -> None:
-            runtime._round.cancel()
-            runtime._do_round()
-            runtime.congested = True
-            runtime._watch_congestion()
+            runtime.rounds.stop()
+            runtime.rounds._run()
+            runtime.memory.congested = True
+            assert runtime.memory.watch_unwritten(0)
+            runtime.congestion_changed()
 
         return act
 
-    with patch("penstock.server.network.runtime.ROUND_SESSIONS", 20):
+    with patch("penstock.server.network.rounds.ROUND_SESSIONS", 20):
         check(play)
 
 
@@ -325,7 +326,7 @@ def test_a_peer_with_many_requests_works_a_few_times_between_two_turns(request_:
 
             with patch.object(Session, "_work", counted):
                 session.data_received(data)
-                while session.inbox:
+                while session.inbox.frames:
                     slices.append(0)
                     await asyncio.sleep(0)
             await broker.settle()

@@ -26,16 +26,16 @@ GROWTH = (
         "`connections`, `connections_per_address`; unfinished TLS handshakes and PROXY headers count",
         (
             "server/network/runtime:Runtime.sessions",
-            "server/network/runtime:Runtime.stalled",
-            "server/network/runtime:Runtime.awaiting",
-            "server/network/runtime:Runtime.unanswered",
-            "server/network/runtime:Runtime._dirty",
-            "server/network/runtime:Runtime.unworked",
+            "server/network/rounds:Rounds.stalled",
+            "server/network/turns:OutputQueue.awaiting",
+            "server/network/turns:OutputQueue._unanswered",
+            "server/network/turns:OutputQueue._sending",
+            "server/network/turns:Turns._waiting",
             "server/network/peers:Peers.by_origin",
             "server/network/acceptor:Acceptor._arriving",
             "server/network/acceptor:Acceptor._unready",
             "server/network/memory:Memory.holders",
-            "server/network/memory:Memory._line",
+            "server/network/memory:Memory.line",
             "core/state:BrokerState.connections",
             "server/network/access:Rights._rules",
         ),
@@ -44,7 +44,7 @@ GROWTH = (
         "denials and rights remembered for a connection",
         "some 100 bytes each",
         "100 denials, 1,000 rights",
-        ("server/network/session:Session._denied", "server/network/access:Rights._known"),
+        ("server/network/access:Rights._denied", "server/network/access:Rights._known"),
     ),
     Growth(
         "unfinished messages, and input waiting for its turn",
@@ -52,8 +52,8 @@ GROWTH = (
         "half of `memory_bytes`: above it the peers that have taken longest are closed",
         (
             "wire/stream:StreamDecoder._held",
-            "server/network/session:Session.inbox",
-            "server/network/session:Session._unread",
+            "server/network/inbox:Inbox.frames",
+            "server/network/inbox:Inbox.unread",
         ),
     ),
     Growth(
@@ -71,7 +71,7 @@ GROWTH = (
         "its bytes",
         "a quarter of `memory_bytes` in all, `output_bytes` for one connection, but always one message; 4 kB are given "
         "in any case",
-        ("server/network/outbox:Outbox._parts", "server/network/account:Account._unsent"),
+        ("server/network/outbox:Outbox._parts", "server/network/memory:Account._unsent"),
     ),
     Growth(
         "received data that is not on disk",
@@ -218,7 +218,7 @@ GROWTH = (
         "64 connections with one request each, of 64 MiB at most",
         (
             "server/companions/private_socket:PrivateSocket._busy",
-            "server/engine/commits:CommitWaiters._waiting",
+            "server/engine/commits:CommitPacing.waiting",
         ),
     ),
     Growth(

@@ -151,7 +151,7 @@ def _row(runtime: Runtime, session: Session[Any]) -> requests.ConnectionRow:
         consumers=len(session.connection.subscriptions)
         + len(runtime.pollers.of_connection(session.connection, runtime.loop.time())),
         input_bytes=session.account.input,
-        output_bytes=session.account.output,
+        output_bytes=session.held_output,
         throttled=_throttle(runtime, session),
         ending=session.ending or session.closing,
     )
@@ -161,10 +161,10 @@ def _throttle(runtime: Runtime, session: Session[Any]) -> str:
     """Why it is not read from, or not sent to."""
     if session.stalled_since:
         return "publish refused"
-    if runtime.congested:
+    if runtime.memory.congested:
         return "disk"
     if session.starved:
         return "memory"
     if session.peer_is_slow:
         return "slow peer"
-    return "answers" if session.inbox and not session.may_work() else ""
+    return "answers" if session.inbox.frames and not session.may_work() else ""

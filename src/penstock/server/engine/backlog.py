@@ -98,6 +98,8 @@ class Backlog:
         self._under_way: set[Reading] = set()
         #: Who asks again when one is done, first come, first served.
         self._line: dict[object, Callable[[], None]] = {}
+        #: Blocks were read in this turn: call ``new_turn`` at its end.
+        self.used_in_turn = False
         self._blocks_left = TURN_BLOCKS
         #: What was taken out of blocks in this turn: more than its payload may be asked of a message, and it twice.
         self._taken: dict[int, MessageRow] = {}
@@ -111,15 +113,15 @@ class Backlog:
     # What is in memory
 
     def new_turn(self) -> None:
-        """From here to the end of the loop's next turn so much may be taken out of blocks."""
+        """The loop begins another turn: renew the budget, if some of it was used."""
+        self.used_in_turn = False
         self._blocks_left = TURN_BLOCKS
-        if self._tried:
-            self._tried.clear()
-        if self._taken:
-            self._taken.clear()
+        self._tried.clear()
+        self._taken.clear()
 
     def messages(self, places: Sequence[int]) -> list[MessageRow]:
         """Messages, pinned ones or out of blocks in memory. Raises NotInMemory, or what is wrong with one of them."""
+        self.used_in_turn = True
         pinned, taken, errors = self._rows, self._taken, self._errors
         found = {place: row for place in places if (row := pinned.get(place) or taken.get(place)) is not None}
         wanted = sorted({place for place in places if place not in found and place not in errors})
@@ -157,6 +159,7 @@ class Backlog:
         return NotInMemory(missing, later=missing[0] not in self._tried)
 
     def _block(self, place: int) -> Block | None:
+        self.used_in_turn = True
         block = self._log.resident(place)
         if block is None and self._blocks_left > 0:
             block = self._log.at_once(place)

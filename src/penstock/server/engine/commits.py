@@ -22,6 +22,9 @@ from penstock.server.engine.engine import Engine
 #: Bytes of a commit that is small; and where none is ever synced, so that it is a copy to the system's memory.
 SMALL: Final = 16 * 1024
 SMALL_UNSYNCED: Final = 512 * 1024
+#: Seconds until events are committed that nothing waits for, and bytes of them that are committed at once.
+PAUSE: Final = 0.005
+MANY_BYTES: Final = 64 * 1024
 
 
 class CommitDriver(Protocol):
@@ -48,37 +51,78 @@ class CommitDriver(Protocol):
         """Commit everything that is staged, and stop. Raises LogError if that is not possible."""
 
 
-class CommitWaiters:
-    """Who waits, in the event loop, until the log is durable up to a position."""
+class CommitPacing:
+    """Decides when staged events are committed: at once if something waits for them, otherwise after a pause.
 
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+    Events that nothing waits for (acknowledgements, publishes without an answer or a consumer) gather during the pause:
+    with windows of 1 each would be a commit of its own.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        commits: CommitDriver,
+        now: Callable[[], int],
+        *,
+        touched: Callable[[], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        """``touched`` is called when the end of a pause has committed something, ``fail`` when it could not."""
+        self._engine = engine
+        self._log = engine.broker.log
+        self._commits = commits
+        self._now = now
+        self._touched = touched
+        self._fail = fail
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        #: Tasks that wait until the log is durable up to a position. Only read it.
+        self.waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._serial = count()
 
-    @property
-    def waiting(self) -> bool:
-        """Whether anybody does."""
-        return bool(self._waiting)
+    def commit(self, now: int, *, awaited: bool) -> None:
+        """Something is staged: commit it, or begin the pause. ``awaited``: answers wait for it."""
+        log = self._log
+        if awaited or self._engine.awaited or self.waiting or log.size > MANY_BYTES:
+            self._commits.flush(now)
+        elif self._pause is None:
+            self._pause = self._loop.call_later(PAUSE, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        broker = self._engine.broker
+        before = broker.committed
+        try:
+            self._commits.flush(self._now())
+        except Exception as error:
+            self._fail(error)
+        if broker.committed > before:
+            self._touched()
 
     def wait(self, position: int) -> asyncio.Future[None]:
-        """Done once everything below the position is committed."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heappush(self._waiting, (position, next(self._serial), done))
+        """Done once everything below the position is committed, and ``release_waiters`` was called."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        heappush(self.waiting, (position, next(self._serial), done))
         return done
 
-    def release(self, committed: int) -> None:
-        """The log is durable up to here."""
-        while self._waiting and self._waiting[0][0] <= committed:
-            done = heappop(self._waiting)[2]
-            if not done.done():  # who waited may have given up
+    def release_waiters(self) -> None:
+        """Continue the tasks whose position is committed."""
+        while self.waiting and self.waiting[0][0] <= self._engine.broker.committed:
+            done = heappop(self.waiting)[2]
+            if not done.done():  # the task may have been cancelled
                 done.set_result(None)
 
     def give_up(self, error: Exception) -> None:
-        """The log will never be: raise this where somebody waits."""
-        while self._waiting:
-            done = heappop(self._waiting)[2]
+        """Nothing more will be committed: raise this in the tasks that wait."""
+        while self.waiting:
+            done = heappop(self.waiting)[2]
             if not done.done():
                 done.set_exception(error)
+
+    def stop(self) -> None:
+        """Cancel the pause."""
+        if self._pause is not None:
+            self._pause.cancel()
 
 
 class InlineCommit:

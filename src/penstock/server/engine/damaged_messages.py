@@ -1,4 +1,4 @@
-"""Messages that the journal can't read: they are set aside, and the others are delivered."""
+"""Messages that the journal can't read: they are set aside, and the rest is delivered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.core.queue import Out, Queue
-from penstock.journal.errors import UNREADABLE
 from penstock.server.engine.backlog import Damage
 from penstock.server.engine.engine import Engine
 from penstock.server.logs import Logger
@@ -32,19 +31,15 @@ class DamagedMessages:
         self._count = count
         self._touched = touched
 
-    def read(self, queue: Queue, outs: list[Out]) -> tuple[list[Out], list[bytes]]:
-        """The messages that can be read, with their payloads. The others are set aside.
+    def read_sound(self, queue: Queue, outs: list[Out]) -> tuple[list[Out], list[bytes]]:
+        """Set aside those of these messages that can't be read. Returns the other ones, with their payloads.
 
         Raises NotInMemory: see ``ColdReads.begin``.
         """
-        positions = [out.item.position for out in outs]
-        try:
-            return outs, self._engine.payloads(positions)
-        except UNREADABLE:
-            damaged = self._engine.damage(positions)
-            self.set_aside(queue, damaged)
-            sound = [out for out in outs if out.item.position not in damaged]
-            return sound, self._engine.payloads([out.item.position for out in sound])
+        damaged = self._engine.damage([out.item.position for out in outs])
+        self.set_aside(queue, damaged)
+        sound = [out for out in outs if out.item.position not in damaged]
+        return sound, self._engine.payloads([out.item.position for out in sound])
 
     def set_aside(self, queue: Queue, found: Mapping[int, Damage]) -> int:
         """Set unreadable messages and their neighbours aside, and log it. Returns how many."""

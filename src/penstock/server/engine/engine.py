@@ -76,7 +76,8 @@ class Engine:
 
         When the log asks for a new extent, the batch after these begins it, with a catalogue as its first row.
         """
-        self.collect()
+        if self.broker.effects:
+            self.collect()
         batches = self.broker.log.take()
         if self.log.block_bytes != self._block_bytes:  # now, as nothing is staged
             self._block_bytes = self.log.block_bytes
@@ -137,8 +138,9 @@ class Engine:
         self.moved = {position: place for position, place in self.moved.items() if place >= before or position in live}
 
     def released(self) -> list[Effect]:
-        """The effects that may be told now, in order."""
-        self.collect()
+        """The effects that may be reported now, in order."""
+        if self.broker.effects:
+            self.collect()
         released, self._released = self._released, []
         return released
 

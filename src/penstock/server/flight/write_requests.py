@@ -19,7 +19,8 @@ from penstock.flight.flight_requests import CHUNK_BYTES, CHUNK_ROWS, CheckWritte
 from penstock.server.companions.request_table import Handlers, RequestRefused, breathe
 from penstock.server.flight.lease_requests import MOST_TIME
 from penstock.server.network.peers import origin_of
-from penstock.server.network.runtime import ROUND, Runtime
+from penstock.server.network.rounds import ROUND
+from penstock.server.network.runtime import Runtime
 from penstock.server.registry.names import check_name, check_share, check_writer
 
 #: Kokaq, which shows them to consumers, can say no more.
@@ -47,7 +48,7 @@ class WriteRequests:
         if min(request.epoch, request.partition, request.chunk) < 0:
             raise RequestRefused("bad-request", "epoch, partition and chunk are numbers from 0")
         _check_size(request, runtime.options.limits.payload_bytes)
-        while runtime.congested:
+        while runtime.memory.congested:
             await asyncio.sleep(ROUND)
         check_writer(self._broker, request.writer, request.owner)
         if request.begun and request.writer not in self._broker.writers:

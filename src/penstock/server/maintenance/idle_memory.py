@@ -43,7 +43,7 @@ class IdleMemory:
 
     def look(self) -> bool:
         """Give back what there is if the broker rests. True: the heap is worth trimming, which may take a while."""
-        seen = (self._runtime.received_at, self._log.end)
+        seen = (self._runtime.turns.received_at, self._log.end)
         rests, self._seen = seen == self._seen, seen
         self._log.forget_unused()  # also beside publishers, where nobody consumes any more
         if not rests or self._log.end - self._given_at < WORK:

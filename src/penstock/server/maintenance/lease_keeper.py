@@ -82,12 +82,6 @@ class LeaseKeeper:
             self._lease.renew()
         except LogFull as error:
             failure = error
-        if failure is not None or self._runtime.unrenewed is not None:
-            self._runtime.loop.call_soon_threadsafe(self._note, failure)
-
-    def _note(self, error: LogFull | None) -> None:
-        """Log what is new of it: this comes several times a second."""
-        before, self._runtime.unrenewed = self._runtime.unrenewed, error
-        if error is None or type(error) is type(before):
-            return
-        self._runtime.log.warning("the lease on the journal can not be renewed", reason=str(error))
+        hold = self._runtime.lease_hold
+        if failure is not None or hold.renewal_error is not None:
+            self._runtime.loop.call_soon_threadsafe(hold.note_renewal, failure)

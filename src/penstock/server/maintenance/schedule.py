@@ -123,12 +123,12 @@ class Maintenance:
             await self._do_upkeep()
             self._newest_seen, self._end_seen = newest, end
             self._failures, self._patience = 0, 1
-            self._runtime.upkeep_trouble = ""
+            self._runtime.health.note_upkeep("")
         except Exception as error:  # of any kind: upkeep is tried again, and metrics and health show the trouble
             self._failures += 1
             self._patience = 2 ** min(self._failures, DOUBLINGS)
             reason = str(error) if isinstance(error, OSError | LogError) else repr(error)
-            self._runtime.upkeep_trouble = reason
+            self._runtime.health.note_upkeep(reason)
             self._runtime.log.error("upkeep failed; the log has everything", reason=reason)
         await self._runtime.loop.run_in_executor(None, trim_heap)
 
@@ -180,7 +180,7 @@ class Maintenance:
         if not enough:
             self._wait_for_room(step.size)
             return False
-        await self._runtime.cold_reads.keep_answers(self._runtime.awaiting, step.before)
+        await self._runtime.cold_reads.keep_answers(self._runtime.output.awaiting, step.before)
         await self._trim(step.before)
         return True
 

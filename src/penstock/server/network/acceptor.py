@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.server.network.access import Peer, plain_address
 from penstock.server.network.proxy_protocol import ProxyError, read_header
-from penstock.server.network.session import QUICKACK
 from penstock.tls_errors import handshake_reason
 
 if TYPE_CHECKING:
@@ -185,9 +184,7 @@ class Acceptor:
 
     async def _arrive(self, connection: socket.socket, peer: Peer) -> None:
         session = self._make()
-        session.peer = peer
-        if QUICKACK and connection.family != socket.AF_UNIX:
-            session.socket = connection
+        session.expect(peer, connection)
         times: dict[str, Any] = {}
         if self.context is not None:
             times = {

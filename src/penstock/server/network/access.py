@@ -15,6 +15,8 @@ from penstock.server.options.broker_options import AccessRule
 
 #: Answers remembered for one peer: it may name queues without end.
 REMEMBERED = 1_000
+#: Denials of one peer that are logged, each once.
+LOGGED_DENIALS = 100
 #: Bytes of an identity. A certificate's subject may be longer, and is then known by its hash.
 IDENTITY_BYTES = 255
 #: Who shows nothing and is in no network that a rule names.
@@ -55,6 +57,7 @@ class Rights:
         self.open = not rules
         self._rules = [rule for rule in rules if _matches(rule, peer)]
         self._known: dict[tuple[Right, str, str], bool] = {}
+        self._denied: set[tuple[Right, str]] = set()
 
     def allow(self, right: Right, namespace: str, name: str) -> bool:
         """Whether the peer may do this with the queue; without a name, with the namespace."""
@@ -66,6 +69,13 @@ class Rights:
             if len(self._known) < REMEMBERED:
                 self._known[(right, namespace, name)] = known
         return known
+
+    def note_denial(self, right: Right, queue: str) -> bool:
+        """The peer was denied something. Returns whether to log that: each once, and not very many of them."""
+        if (right, queue) in self._denied or len(self._denied) >= LOGGED_DENIALS:
+            return False
+        self._denied.add((right, queue))
+        return True
 
     def rules(self, rights: Sequence[Right], namespace: str, name: str) -> list[AccessRule]:
         """The rules that give the peer one of these rights with the queue."""

@@ -61,12 +61,12 @@ class ColdReads:
         reserved = size + MESSAGE_BYTES * len(wanted)
         reading = self._backlog.begin(session, wanted, wake, whole=whole, reserved=reserved)
         if reading is not None:
-            self._memory.reserve(reserved)
+            self._memory.add_output(reserved)
         return reading
 
     def drop(self, reading: Reading) -> None:
         """What was read was used, or nobody waits for it any more."""
-        self._memory.reserve(-reading.reserved)
+        self._memory.add_output(-reading.reserved)
         reading.reserved = 0
         self._backlog.drop(reading)
 

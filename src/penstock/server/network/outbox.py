@@ -1,4 +1,4 @@
-"""What a session sends: deliveries as positions until the peer is ready to take them, and bytes until the turn ends."""
+"""The output of a session: deliveries as positions until the peer is ready to take them, bytes until the turn ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.queue import Out, Queue
 from penstock.core.state import DeliveryEffect
+from penstock.journal.errors import UNREADABLE
 from penstock.server.engine.backlog import NotInMemory, Reading
+from penstock.server.network.memory import Memory
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session
@@ -28,13 +30,15 @@ JOINED_BYTES: Final = 256 * 1024
 class Outbox:
     """The output of one session that its transport does not have yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory) -> None:
+        #: Counts what waits here.
+        self._memory = memory
         #: Messages that wait to be encoded, by queue.
         self.deliveries: deque[tuple[Queue, deque[Out]]] = deque()
         #: Encoded output, and its bytes.
         self._parts: list[bytes | memoryview] = []
         self.waiting_bytes = 0
-        #: What is read for deliveries, or answers.
+        #: The reading that deliveries or answers wait for.
         self.reading: Reading | None = None
         #: Deliveries wait because memory is short, or for the journal.
         self.starved = False
@@ -50,22 +54,26 @@ class Outbox:
 
     def clear(self) -> None:
         """Send nothing more."""
-        self.deliveries.clear()
+        self.drop_deliveries()
         self._parts.clear()
+        self._memory.add_output(-self.waiting_bytes)
         self.waiting_bytes = 0
 
     def append(self, data: bytes) -> None:
         """Bytes for the end of the turn."""
+        size = len(data)
         self._parts.append(data)
-        self.waiting_bytes += len(data)
+        self.waiting_bytes += size
+        self._memory.add_output(size)
 
     def extend(self, parts: Sequence[bytes | memoryview], size: int) -> None:
         """The same in parts, of ``size`` bytes together."""
         self._parts += parts
         self.waiting_bytes += size
+        self._memory.add_output(size)
 
     def write_to(self, transport: asyncio.Transport) -> int:
-        """Write everything in one piece. Returns how many bytes that were."""
+        """Write everything in one piece. Returns how many bytes."""
         parts, size = self._parts, self.waiting_bytes
         if parts:
             if len(parts) == 1:
@@ -75,25 +83,23 @@ class Outbox:
             else:
                 transport.write(b"".join(parts))
             parts.clear()
-        self.waiting_bytes = 0
+            self.waiting_bytes = 0
+            self._memory.add_output(-size)
         return size
 
     def await_reading(self, reading: Reading | None) -> None:
-        """Answers go on when this was read; None: when they may ask again."""
+        """Answers continue once this was read; None: when they may ask again."""
         self.reading = reading
 
     def fill(self, session: AnySession) -> None:
         """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
         self.starved = False
-        if not self.deliveries:
-            return
-        memory = session.runtime.memory
         messages, size_left = PUMPS * PUMP_MESSAGES, PUMPS * PUMP_BYTES
         while messages > 0 and size_left > 0 and self.deliveries and not self.starved and (room := session.room):
             reading = self.reading
             if reading is None:
                 size = self.deliveries[0][1][0].item.size
-                granted = memory.grant(session, size, min(PUMP_BYTES, room))
+                granted = self._memory.grant(session, size, min(PUMP_BYTES, room))
             else:
                 granted = reading.reserved if reading.done else 0
             if not granted:
@@ -130,29 +136,33 @@ class Outbox:
         return count
 
     def take_reading(self) -> Reading | None:
-        """What was read for deliveries or answers: whoever takes it drops it."""
+        """Take the reading for deliveries or answers. The caller drops it."""
         reading, self.reading = self.reading, None
         return reading
 
     def _hand_over(self, session: AnySession, queue: Queue, outs: list[Out]) -> None:
         """Look up and encode messages, up to the first that is not in memory: that and the rest are read."""
+        runtime = session.runtime
         while outs:
+            positions = [out.item.position for out in outs]
             try:
-                readable, payloads = session.runtime.damaged.read(queue, outs)
-                data = session.encode_deliveries(queue, readable, payloads) if readable else b""
+                try:
+                    payloads = runtime.engine.payloads(positions)
+                except UNREADABLE:
+                    outs, payloads = runtime.damaged.read_sound(queue, outs)
+                data = session.encode_deliveries(queue, outs, payloads) if outs else b""
             except NotInMemory as unread:
                 positions = [out.item.position for out in outs]
-                ready = session.runtime.engine.leading(positions, unread.places)
+                ready = runtime.engine.leading(positions, unread.places)
                 rest, outs = outs[ready:], outs[:ready]
                 self.deliveries.appendleft((queue, deque(rest)))
                 if not self.starved:
                     self.starved = True
                     size = sum([out.item.size for out in rest])
-                    self.reading = session.runtime.cold_reads.begin(session, unread, positions[ready:], size)
+                    self.reading = runtime.cold_reads.begin(session, unread, positions[ready:], size)
                 continue
-            for out in readable:
+            for out in outs:
                 out.shown = True
-            if readable:
-                self.append(data)
-                session.runtime.prepared(session, len(data))
+            if outs:
+                session.write(data)
             return

@@ -35,7 +35,7 @@ class Drain:
 
     async def run(self, seconds: float) -> None:
         """Do it, in so many seconds at most."""
-        stuck = self._runtime.commits.full is not None or self._runtime.holding
+        stuck = self._runtime.commits.full is not None or self._runtime.lease_hold.suspended
         patience = WAIT_FOR_ROOM if stuck else seconds
         deadline = time.monotonic() + patience
         await self._read_what_came()
@@ -51,12 +51,12 @@ class Drain:
         """Have everything committed and answered, and end the sessions."""
         runtime = self._runtime
         runtime.broker.drain(runtime.now())
-        runtime.turn()
-        await self._wait(lambda: runtime.broker.log.staged or runtime.awaiting, deadline)
+        runtime.turns.run()
+        await self._wait(lambda: runtime.broker.log.staged or runtime.output.awaiting, deadline)
         await self._companions.close_socket(max(0.0, deadline - time.monotonic()))
         for session in list(runtime.sessions.values()):
             session.end()
-        if runtime.lease is not None:
+        if runtime.lease_hold.needed:
             deadline = min(deadline, time.monotonic() + WAIT_FOR_PEERS)
         await self._wait(lambda: runtime.sessions, deadline)
 
@@ -66,7 +66,7 @@ class Drain:
         while not self._failed() and time.monotonic() < ends:
             before = runtime.loop.time()
             await asyncio.sleep(0.02)
-            if runtime.received_at < before and not (runtime.congested or runtime.unworked):
+            if runtime.turns.received_at < before and not (runtime.memory.congested or runtime.turns.has_input):
                 return
 
     async def _wait(self, busy: Callable[[], object], deadline: float) -> None:

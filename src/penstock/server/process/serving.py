@@ -95,7 +95,8 @@ class Serving:
     def _make_runtime(self, engine: Engine) -> Runtime:
         runtime = Runtime(self._options, engine, self._commits(engine), self._log, self._readers)
         runtime.state_memory.stored = lambda: self._journal.memory_bytes
-        runtime.lease = self._journal.lease
+        if self._journal.lease is not None:
+            runtime.lease_hold.begin(self._journal.lease)
         runtime.fail = self.fail
         if runtime.peers.most < self._options.limits.connections:
             self._log.warning("fewer connections: there are not enough file descriptors", most=runtime.peers.most)
@@ -116,7 +117,7 @@ class Serving:
             loop.call_soon_threadsafe(self.fail, error)
 
         def filled(error: LogFull | None) -> None:
-            loop.call_soon_threadsafe(self._runtime.filled, error)
+            loop.call_soon_threadsafe(self._runtime.health.note_full, error)
 
         commits = GroupCommit(
             engine,
@@ -145,7 +146,7 @@ class Serving:
         """The broker can't go on: nothing more is confirmed, or handed out."""
         if self.failure is None:
             self.failure = error
-            self._runtime.lose_lease()
+            self._runtime.lease_hold.lose()
             self._over.set()
 
     async def run(self) -> Exception | None:
@@ -268,7 +269,7 @@ class Serving:
                 await each.stop()
         if self._journal.lease is None:
             await self._end_threads()
-        if not (self.gives_way or self._runtime.holding):
+        if not (self.gives_way or self._runtime.lease_hold.suspended):
             await self._readers.save()
         await self._finish()
         if self._journal.lease is not None:  # another broker takes over meanwhile
@@ -279,13 +280,13 @@ class Serving:
         runtime, now = self._runtime, self._runtime.now()
         runtime.stop()
         try:
-            if self.failure is None and runtime.holding:
+            if self.failure is None and runtime.lease_hold.suspended:
                 self.failure = LogAway("the database did not answer when the broker was stopped")
             elif self.failure is None:
                 runtime.commits.close(now)
                 self._write_down(now)
             elif self.gives_way:
-                runtime.give_up(self.failure)
+                runtime.pacing.give_up(self.failure)
                 await asyncio.to_thread(self._end_commits, now)
         except (LogError, OSError) as error:
             self.failure = self.failure or error

@@ -48,7 +48,7 @@ class LinesSession(Session[Line]):
         while self._due and self._due[0][0] <= committed:
             self.write(encode([self._due.popleft()[1]]))
         if not self._due:
-            self.runtime.awaiting.pop(self, None)
+            self.runtime.output.answered(self)
 
     @property
     def answers_due(self) -> bool:
@@ -58,7 +58,7 @@ class LinesSession(Session[Line]):
     def _answer(self, after: int, line: Line) -> None:
         """Answer in turn, once the log is on disk up to ``after``."""
         self._due.append((after, line))
-        self.runtime.awaiting[self] = None
+        self.runtime.output.await_answers(self)
 
     def _put(self, frame: Line) -> bool:
         queue = self._queue("publish", frame.queue)

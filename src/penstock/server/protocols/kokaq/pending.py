@@ -152,7 +152,7 @@ class PendingAnswers:
             return
         runtime, outbox = self._runtime, session.outbox
         responses: list[AnyResponse] = []
-        room = min(session.room, runtime.output_left)
+        room = min(session.room, runtime.output.left)
         tags = waiting[0].tags if waiting else Tags.DRAWN
         granted = 0
         while room > 0 and waiting and waiting[0].after <= committed:
@@ -176,7 +176,7 @@ class PendingAnswers:
             else:
                 _drop_reading(session)
             room -= first.size
-            runtime.spend_output(ANSWER_WORK)
+            runtime.output.spend(ANSWER_WORK)
             if first.tags is not tags:  # at most once: they are learned from the first payload component
                 _write(session, responses, variant, tags)
                 responses, tags = [], first.tags
@@ -188,7 +188,7 @@ class PendingAnswers:
                 responses += rendered
         _write(session, responses, variant, tags)
         if not waiting:
-            runtime.awaiting.pop(session, None)
+            runtime.output.answered(session)
         elif room <= 0 and not session.peer_is_slow:
             runtime.touched()
 

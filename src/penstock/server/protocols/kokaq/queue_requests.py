@@ -112,7 +112,7 @@ class QueueRequests:
 
     def check_health(self, request: Request) -> None:
         """Answer a Nop; for a Control message, with what is wrong with the broker."""
-        trouble = self._runtime.trouble() if request.message_type is MessageType.CONTROL else ""
+        trouble = self._runtime.health.trouble() if request.message_type is MessageType.CONTROL else ""
         if trouble:
             # The text takes the place of a second opaque byte: a peer that sent one gets that back instead.
             text = Metadata(source=trouble) if not request.nop_opaque else None

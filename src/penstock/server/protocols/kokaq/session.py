@@ -69,7 +69,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def may_work(self) -> bool:
         # A peer that does not wait for its answers, or does not read them, has to.
         runtime = self.runtime
-        return not runtime.congested and self._answers.requests < runtime.requests_share and self.room > 0
+        return not runtime.memory.congested and self._answers.requests < runtime.requests_share and self.room > 0
 
     @override
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
@@ -85,7 +85,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._deny(frame)
             done = True
         if self._answers.due:
-            self.runtime.awaiting[self] = None
+            self.runtime.output.await_answers(self)
         return done
 
     @property
@@ -142,7 +142,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self.effort += done // RUN_EFFORT
         if done >= count:
             return True
-        self.inbox[0] = requests.part(done)
+        self.inbox.replace_first(requests.part(done))
         return self._go_on_later()
 
     def _handle_single(self, request: Request, operation: Opcode) -> None:
@@ -169,7 +169,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _go_on_later(self) -> bool:
         """Handle the frame again behind the broker's next tick. Returns what ``handle`` should."""
-        self.runtime.work_later(self)
+        self.runtime.turns.work_later(self)
         return False
 
     def _deny(self, frame: kokaq.KokaqRequest) -> None:

@@ -28,7 +28,7 @@ class SspqSession(Session[sspq.SspqFrame]):
 
     def may_work(self) -> bool:
         """See Session. Being told that no message comes is an answer that has to be read, too."""
-        return not self.runtime.congested and self.room > 0
+        return not self.runtime.memory.congested and self.room > 0
 
     def handle(self, frame: sspq.SspqFrame) -> bool:
         """See Session."""
