@@ -1,7 +1,7 @@
-"""Messages that are not in memory: read in a thread, for whoever waits for them.
+"""Messages that are not in memory: read in a thread, and pinned until their owner has used them.
 
 The event loop never reads the log. It takes messages from blocks that are in memory already, few blocks in a turn, and
-asks here for all others::
+requests all other ones here::
 
     engine.payloads(positions)     raises NotInMemory, with the places that have to be read
     backlog.begin(owner, …)        a Reading, or None while too many are under way: the owner is woken, and asks again
@@ -9,43 +9,29 @@ asks here for all others::
       owner is woken               what was read is pinned: engine.payloads(positions) finds it, however long that takes
     backlog.drop(reading)          the owner has used it
 
-A message that was read is kept beside its block, so one that is waited for can't be evicted by others, and keeping a
+A pinned message is kept apart from its block, so it can't be evicted while it is waited for, and keeping a
 few small messages costs a few small messages, whatever lies around them. How much is read ahead is bounded: by the
 bytes that an owner was granted, and by the number of readings.
 """
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from threading import Condition, Thread
 from typing import NamedTuple
 
 from penstock.journal.contract import Log
-from penstock.journal.errors import UNREADABLE, Gone, JournalDamaged, LogAway, LogError
+from penstock.journal.errors import UNREADABLE, JournalDamaged, LogError
 from penstock.journal.format.block import Block
 from penstock.journal.format.rows import MessageRow, messages_of
+from penstock.server.engine.read_thread import Hand, Later, Reading, ReadThread
 
 #: Readings under way at a time. Each holds what its owner was granted of the memory for output.
 MOST_READINGS = 16
-#: Seconds that the thread reads for one owner before the next one has its turn.
-SLICE = 0.02
-#: Seconds after which a journal that could not be asked is asked again.
-RETRY = 0.25
 #: Blocks in memory from which the loop takes messages in one turn: about 40 µs each. Where the system has a stretch of
 #: a file in memory, reading that costs as much as a block for so many bytes: it may be hundreds of small blocks.
 TURN_BLOCKS = 64
 STRETCH_BYTES = 16 * 1024
-#: Seconds of work after which the thread lets the loop have the interpreter, and for how long.
-WORK = 0.001
-PAUSE = 0.00005
-
-#: Calls something in the loop's thread: ``loop.call_soon_threadsafe``.
-Hand = Callable[[Callable[[], None]], object]
-#: Calls something after so many seconds: ``loop.call_later``.
-Later = Callable[[float, Callable[[], None]], object]
 
 
 class Damage(NamedTuple):
@@ -64,33 +50,12 @@ class NotInMemory(Exception):
         self.later = later
 
 
-class Reading:
-    """What one owner has asked for. The thread has it until it is done."""
-
-    def __init__(
-        self, places: Sequence[int], wake: Callable[[], None], *, payloads: bool, whole: bool, reserved: int
-    ) -> None:
-        self.wake = wake
-        #: Without payloads it is only found out whether the messages can be read.
-        self.payloads = payloads
-        #: Done when everything was read, not when the first of it was.
-        self.whole = whole
-        #: Bytes of the memory for output that it holds.
-        self.reserved = reserved
-        self.done = False
-        self.dropped = False
-        self.left: deque[int] = deque(places)
-        self.rows: dict[int, MessageRow | None] = {}
-        self.errors: dict[int, LogError] = {}
-
-
 class Backlog:
-    """Reads messages of a log in a thread. All but the thread's own part is for the loop."""
+    """Messages of the log for an event loop: from blocks in memory, or read by a thread and pinned."""
 
     def __init__(self, log: Log, hand: Hand, later: Later) -> None:
         self._log = log
-        self._hand = hand
-        self._later = later
+        self._thread = ReadThread(log, hand, later, self._done)
         #: What is pinned, by place, and by how many readings. None: it can be read, and more is not known.
         self._rows: dict[int, MessageRow | None] = {}
         self._errors: dict[int, LogError] = {}
@@ -105,10 +70,6 @@ class Backlog:
         self._taken: dict[int, MessageRow] = {}
         #: Places that can't be had without waiting, as was found in this turn.
         self._tried: set[int] = set()
-        self._wanted = Condition()
-        self._queue: deque[Reading] = deque()
-        self._closed = False
-        self._thread: Thread | None = None
 
     # What is in memory
 
@@ -185,20 +146,20 @@ class Backlog:
 
         Unless ``whole``, it is woken when the first few are there.
         """
-        if len(self._under_way) >= MOST_READINGS or self._closed:
+        if len(self._under_way) >= MOST_READINGS or self._thread.closed:
             self._line[owner] = wake
             return None
         self._line.pop(owner, None)
         reading = Reading(places, wake, payloads=payloads, whole=whole, reserved=reserved)
         self._under_way.add(reading)
-        self._enqueue(reading)
+        self._thread.enqueue(reading)
         return reading
 
     def drop(self, reading: Reading) -> None:
         """The owner has used it, or is gone."""
         if reading.dropped:
             return
-        reading.dropped = True
+        reading.drop()
         if reading.done:
             self._unpin(reading)
         elif reading in self._under_way:
@@ -216,19 +177,16 @@ class Backlog:
 
     def close(self) -> None:
         """Read nothing more. The thread may still be at work: see ``join``."""
-        with self._wanted:
-            self._closed = True
-            self._wanted.notify()
+        self._thread.close()
 
     def join(self) -> None:
         """Wait until the thread has ended. Not in the loop."""
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
     def _done(self, reading: Reading) -> None:
         self._under_way.discard(reading)
         if not reading.dropped:
-            reading.done = True
+            reading.finish()
             self._pin(reading)
             reading.wake()
         self._wake_next()
@@ -252,80 +210,6 @@ class Backlog:
     def _wake_next(self) -> None:
         if self._line and len(self._under_way) < MOST_READINGS:
             self._line.pop(next(iter(self._line)))()
-
-    def _enqueue(self, reading: Reading) -> None:
-        with self._wanted:
-            self._queue.append(reading)
-            if self._thread is None and not self._closed:
-                self._thread = Thread(target=self._run, name="penstock-backlog", daemon=True)
-                self._thread.start()
-            self._wanted.notify()
-
-    # In the thread
-
-    def _run(self) -> None:
-        while True:
-            with self._wanted:
-                while not self._queue and not self._closed:
-                    self._wanted.wait()
-                if self._closed:
-                    return
-                reading = self._queue.popleft()
-            self._read(reading)
-
-    def _read(self, reading: Reading) -> None:
-        """Read for a slice of time, and hand over what is there, or go on in its next turn."""
-        try:
-            self._read_slice(reading)
-        except LogAway:
-            if reading.whole or not (reading.rows or reading.errors):
-                self._hand(lambda: self._try_later(reading))
-                return
-        if reading.whole and reading.left and not reading.dropped:
-            self._enqueue(reading)
-        else:
-            self._hand(lambda: self._done(reading))
-
-    def _try_later(self, reading: Reading) -> None:
-        self._later(RETRY, lambda: self._enqueue(reading))
-
-    def _read_slice(self, reading: Reading) -> None:
-        began = paused = time.monotonic()
-        left = reading.left
-        while left and not reading.dropped and not self._closed:
-            self._read_block(reading)
-            now = time.monotonic()
-            if now - began > SLICE:
-                return
-            if now - paused > WORK:
-                time.sleep(PAUSE)
-                paused = time.monotonic()
-
-    def _read_block(self, reading: Reading) -> None:
-        """Read the next place, and the others that lie in the same block."""
-        first = reading.left[0]
-        try:
-            block = self._log.locate(first)
-            here = sorted(place for place in reading.left if block.first <= place < block.end)
-            try:
-                found = rows_of(block, here, reading)
-            except Gone:  # one of them is
-                here = [first]
-                found = rows_of(block, here, reading)
-        except UNREADABLE as error:
-            reading.errors[reading.left.popleft()] = error
-            return
-        reading.rows.update(zip(here, found, strict=True))
-        taken = set(here)
-        while reading.left and reading.left[0] in taken:  # all of them, as a rule
-            taken.discard(reading.left.popleft())
-        if taken:
-            reading.left = deque(place for place in reading.left if place not in taken)
-
-
-def rows_of(block: Block, places: Sequence[int], reading: Reading) -> Sequence[MessageRow | None]:
-    """What a reading wants of a block. Raises Gone."""
-    return messages_of(block, places) if reading.payloads else [None] * len(places)
 
 
 def look_at(log: Log, place: int) -> tuple[int, int] | Damage:

@@ -11,9 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.queue import Queue
-from penstock.server.engine.backlog import Backlog, NotInMemory, Reading
+from penstock.server.engine.backlog import Backlog, NotInMemory
 from penstock.server.engine.damaged_messages import DamagedMessages
 from penstock.server.engine.engine import Engine
+from penstock.server.engine.read_thread import Reading
 from penstock.server.network.memory import Memory
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ class ColdReads:
 
     def drop(self, reading: Reading) -> None:
         """What was read was used, or nobody waits for it any more."""
-        self._memory.add_output(-reading.reserved)
-        reading.reserved = 0
+        self._memory.add_output(-reading.take_reserved())
         self._backlog.drop(reading)
 
     def forget(self, session: AnySession) -> None:

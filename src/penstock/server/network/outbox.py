@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.core.queue import Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.journal.errors import UNREADABLE
-from penstock.server.engine.backlog import NotInMemory, Reading
+from penstock.server.engine.backlog import NotInMemory
+from penstock.server.engine.read_thread import Reading
 from penstock.server.network.memory import Memory
 
 if TYPE_CHECKING:
