@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -150,11 +151,8 @@ def mark_put_back(disk: Disk, end: int) -> int:
 
 def _tail(folder: str) -> StoredTail:
     try:
-        reader = TailReader(folder)
-        try:
+        with closing(TailReader(folder)) as reader:
             return reader.read()
-        finally:
-            reader.close()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise BackupError(f"{folder} has no journal that can be read") from None
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from threading import Lock
 from typing import NamedTuple
 
@@ -219,11 +219,8 @@ class SpanReader(Follower, ABC):
     @override
     def damaged(self, extent: HeldExtent, error: BlockError, position: int, stop: int) -> JournalDamaged:
         with suppress(FileNotFoundError):  # not by the mapping: the writer may cut what lies behind the committed
-            file = self._file(extent.name)
-            try:
+            with closing(self._file(extent.name)) as file:
                 sound = next_sound(file, error.offset, position + 1)
-            finally:
-                file.close()
             stop = min(stop, sound.first) if sound is not None else stop
         return JournalDamaged(self.where, extent.name, error.offset, (position, stop), error.reason)
 

@@ -42,11 +42,8 @@ class CheckpointReader:
 
     def size(self, position: int) -> int:
         """See CheckpointStore."""
-        file = self._files.open(checkpoint_name(position))
-        try:
+        with contextlib.closing(self._files.open(checkpoint_name(position))) as file:
             return file.size()
-        finally:
-            file.close()
 
     def newest_good(self) -> Checkpoint | None:
         """See CheckpointStore."""
@@ -67,11 +64,8 @@ class CheckpointReader:
 
     def read(self, position: int) -> Checkpoint:
         """The one at a position. Raises BadCheckpoint if it is unusable."""
-        file = self._files.open(checkpoint_name(position))
-        try:
+        with contextlib.closing(self._files.open(checkpoint_name(position))) as file:
             return decode_checkpoint(file.read, file.size(), self._identity, position)
-        finally:
-            file.close()
 
 
 class Checkpoints(CheckpointReader, CheckpointStore):
@@ -116,12 +110,9 @@ class Checkpoints(CheckpointReader, CheckpointStore):
         size = sum(map(len, parts))
         if self._space is not None:
             self._space.check(size)
-        file = self._spend(lambda: self._disk.create(_TEMPORARY), size)
-        try:
+        with contextlib.closing(self._spend(lambda: self._disk.create(_TEMPORARY), size)) as file:
             self._spend(lambda: write_all(file, parts, 0), size)
             file.sync()
-        finally:
-            file.close()
 
     def _spend(self, write: Callable[[], T], size: int) -> T:
         return write() if self._space is None else self._space.spend(write, size)

@@ -19,6 +19,9 @@ _MOST_PARTS: Final = 1024
 #: Linux: reading fails instead of waiting for the disk.
 _NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 
+#: Suffix of a file that will replace another once it is on disk.
+NEW: Final = ".new"
+
 #: What can be written.
 Part: TypeAlias = bytes | memoryview
 
@@ -128,6 +131,30 @@ def write_all(file: File, parts: Sequence[Part], offset: int) -> int:
     for start in range(0, len(parts), _MOST_PARTS):
         offset = _write(file, parts[start : start + _MOST_PARTS], offset)
     return offset
+
+
+def read_whole(disk: ReadableDisk, name: str) -> bytes:
+    """The bytes of a file."""
+    file = disk.open(name)
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
+def replace_whole(disk: Disk, name: str, data: bytes) -> None:
+    """Replace a file: after a crash either the old or the new one is there, complete."""
+    new = name + NEW
+    if new in disk.names():
+        disk.unlink(new)
+    file = disk.create(new)
+    try:
+        write_all(file, [data], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(new, name)
+    disk.sync()
 
 
 def _write(file: File, parts: Sequence[Part], offset: int) -> int:

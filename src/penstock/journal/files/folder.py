@@ -11,13 +11,12 @@ import json
 from typing import NamedTuple
 
 from penstock.journal.errors import JournalRefused
-from penstock.journal.files.disk import Disk, FileLock, Held, write_all
+from penstock.journal.files.disk import Disk, FileLock, Held, read_whole, replace_whole
 from penstock.journal.format.block import VERSION, other_format
 from penstock.journal.format.checksum import crc32
 
 NAME = "penstock.json"
 LOCK = "lock"
-_TEMPORARY = "penstock.json.new"
 
 
 class OtherFormat(ValueError):
@@ -79,28 +78,16 @@ def load_folder(disk: Disk) -> Folder | None:
     """The contents of ``penstock.json``, None if there is none. Raises JournalRefused if it is unreadable."""
     if NAME not in disk.names():
         return None
-    file = disk.open(NAME)
     try:
-        return Folder.decode(file.read(file.size(), 0))
+        return Folder.decode(read_whole(disk, NAME))
     except OtherFormat as error:
         raise JournalRefused(f"{disk.where}/{NAME} can not be used: {error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise JournalRefused(
             f"{disk.where}/{NAME} is damaged: {error}. Repair it: penstock journal repair {disk.where}"
         ) from None
-    finally:
-        file.close()
 
 
 def store_folder(disk: Disk, folder: Folder) -> None:
     """Replace ``penstock.json`` atomically."""
-    if _TEMPORARY in disk.names():
-        disk.unlink(_TEMPORARY)
-    file = disk.create(_TEMPORARY)
-    try:
-        write_all(file, [folder.encode()], 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(_TEMPORARY, NAME)
-    disk.sync()
+    replace_whole(disk, NAME, folder.encode())

@@ -148,16 +148,13 @@ class FileTools(JournalTools):
     def info(self) -> JournalInfo:
         self.check()
         disk = RealDisk(self._folder, read_only=True)
-        reader = JournalReader(disk)
-        try:
+        with closing(JournalReader(disk)) as reader:
             kept, checkpoints = load_folder(disk), CheckpointReader(disk, reader.identity)
             return JournalInfo(
                 kept.created if kept else None,
                 [self._extent(span) for span in reader.spans()],
                 [(position, checkpoints.size(position)) for position in checkpoints.positions()],
             )
-        finally:
-            reader.close()
 
     @override
     def back_up(self, target: str, progress: Callable[[int], bool]) -> Manifest:
@@ -182,11 +179,8 @@ class FileTools(JournalTools):
     def repair(self, progress: Progress) -> Iterator[FileRepair]:
         self.check()
         disk = RealDisk(self._folder)
-        lock = take_lock(disk)
-        try:
+        with closing(take_lock(disk)):
             yield FileRepair(disk, progress)
-        finally:
-            lock.close()
 
 
 class FileRepair(Repair):

@@ -16,12 +16,14 @@ from threading import Lock
 from typing_extensions import override
 
 from penstock.journal.contract import HeldExtent, SharedExtent
+from penstock.journal.files.disk import RealFile
+from penstock.journal.files.segment_reader import read_footer
 from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
 from penstock.journal.format.block import Block, BlockError, BlockHeader, check_body, parse_header
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.journal.format.checksum import crc32
 from penstock.journal.format.mentions import mentions
-from penstock.journal.format.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
+from penstock.journal.format.segment import HEADER_SIZE, Footer, SegmentHeader, SparseIndex
 from penstock.schema import COLUMN
 
 #: Bytes searched at a time for a message. Above WORTH_SCANNING bytes per event, going from header to header is faster.
@@ -258,11 +260,7 @@ def read_ends(file: int) -> tuple[SegmentHeader, Footer | None]:
     header = SegmentHeader.decode(os.pread(file, HEADER_SIZE, 0))
     if header is None:
         raise BlockError(0, "the segment's header is unreadable")
-    size = os.fstat(file).st_size
-    footer = Footer.decode(os.pread(file, FOOTER_SIZE, size - FOOTER_SIZE)) if size > FOOTER_SIZE else None
-    if footer is None or footer.first != header.first or footer.file_size != size:
-        return header, None
-    return header, footer
+    return header, read_footer(RealFile(file), header.first)
 
 
 def _check_order(before: BlockHeader | None, header: BlockHeader, offset: int) -> None:

@@ -8,6 +8,7 @@ positions must not name other events, so numbering resumes ``GAP`` higher.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from penstock.journal.contract import FIRST_POSITION
@@ -82,11 +83,8 @@ def put_right(disk: Disk, found: Recovered) -> None:
         disk.unlink(found.remove)
         disk.sync()
     if found.unfinished is not None:
-        file = disk.open(found.unfinished.name)
-        try:
+        with closing(disk.open(found.unfinished.name)) as file:
             finish(file, found.unfinished, clean=False)
-        finally:
-            file.close()
 
 
 def check_reach(disk: Disk, segments: list[Segment], end: int, position: int, *, trimmed: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from operator import attrgetter
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeVar
@@ -43,11 +44,8 @@ def while_open(open_file: Callable[[], File], steps: Callable[[File], Iterator[T
 
     This module is not compiled: a compiled generator that is dropped does not run its ``finally``.
     """
-    file = open_file()
-    try:
+    with closing(open_file()) as file:
         yield from steps(file)
-    finally:
-        file.close()
 
 
 class Readable(Protocol):
@@ -313,11 +311,8 @@ class Locator:
         with self._lock:
             index = self._indexes.get(segment.name)
         if index is None:
-            file = self._disk.open(segment.name)
-            try:
+            with closing(self._disk.open(segment.name)) as file:
                 index = read_index(file, segment)
-            finally:
-                file.close()
         with self._lock:
             self._indexes[segment.name] = index
             self._indexes.move_to_end(segment.name)

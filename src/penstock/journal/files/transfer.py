@@ -12,7 +12,7 @@ from typing_extensions import override
 from penstock.journal.contract import FIRST_POSITION, Durability, resume_after
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, checkpoint_name, is_checkpoint
-from penstock.journal.files.disk import RealDisk, write_all
+from penstock.journal.files.disk import RealDisk, read_whole, write_all
 from penstock.journal.files.folder import LOCK, Folder, load_folder, store_folder, take_lock
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.kept_segments import load_kept
@@ -82,8 +82,7 @@ class FolderSource(TransferSource):
     @override
     def checkpoints(self) -> Iterator[tuple[int, bytes]]:
         for position in CheckpointReader(self._disk, self.facts.identity).positions():
-            with closing(self._disk.open(checkpoint_name(position))) as file:
-                yield position, file.read(file.size(), 0)
+            yield position, read_whole(self._disk, checkpoint_name(position))
 
     @override
     def value(self, name: str) -> bytes | None:

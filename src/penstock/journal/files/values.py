@@ -7,10 +7,9 @@ from threading import Lock
 from typing_extensions import override
 
 from penstock.journal.contract import ValueStore
-from penstock.journal.files.disk import Disk, write_all
+from penstock.journal.files.disk import Disk, read_whole, replace_whole
 
-#: Suffix of a new value until it is on disk.
-NEW = ".new"
+#: Suffix of a value that was set aside.
 DAMAGED = ".damaged"
 
 
@@ -23,39 +22,21 @@ class FileValues(ValueStore):
 
     @override
     def get(self, name: str) -> bytes | None:
-        if name not in self._disk.names():
-            return None
-        file = self._disk.open(name)
-        try:
-            return file.read(file.size(), 0)
-        finally:
-            file.close()
+        return read_whole(self._disk, name) if name in self._disk.names() else None
 
     @override
     def put(self, name: str, value: bytes) -> None:
-        """Sync the folder too, or a power failure may bring back the old file."""
         with self._lock:
-            self._remove(name + NEW)
-            file = self._disk.create(name + NEW)
-            try:
-                write_all(file, [value], 0)
-                file.sync()
-            finally:
-                file.close()
-            self._disk.rename(name + NEW, name)
-            self._disk.sync()
+            replace_whole(self._disk, name, value)
 
     @override
     def delete(self, name: str) -> None:
         with self._lock:
-            self._remove(name)
+            if name in self._disk.names():
+                self._disk.unlink(name)
             self._disk.sync()
 
     @override
     def set_aside(self, name: str) -> None:
         with self._lock:
             self._disk.rename(name, name + DAMAGED)
-
-    def _remove(self, name: str) -> None:
-        if name in self._disk.names():
-            self._disk.unlink(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -266,11 +267,8 @@ class _Planner:
         return kept
 
     def _walk(self, name: str, run: BlockRun) -> Iterator[tuple[BlockHeader, memoryview, int]]:
-        file = self.disk.open(name)
-        try:
+        with closing(self.disk.open(name)) as file:
             yield from walk(file, run.offset, run.stop, verify=False)
-        finally:
-            file.close()
 
     def _first_header(self, segment: SegmentSurvey, run: BlockRun) -> BlockHeader:
         return next(header for header, _, _ in self._walk(segment.file, run))

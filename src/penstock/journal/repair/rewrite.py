@@ -77,8 +77,7 @@ def _rename(disk: Disk, renamed: list[tuple[str, str]]) -> None:
 
 def _write(disk: Disk, new: NewSegment, progress: Progress) -> None:
     segment = Segment(new.header)
-    file = disk.create(new.name + _NEW)
-    try:
+    with closing(disk.create(new.name + _NEW)) as file:
         write_all(file, [new.header.encode()], 0)
         if new.bridge is not None:
             write_all(file, new.bridge.parts, segment.blocks_end)
@@ -88,8 +87,6 @@ def _write(disk: Disk, new: NewSegment, progress: Progress) -> None:
             segment.add(header)
             progress(header.length)
         _finish(file, segment, new)
-    finally:
-        file.close()
 
 
 def _blocks(disk: Disk, new: NewSegment, segment: Segment) -> Iterator[tuple[BlockHeader, list[Part]]]:
@@ -116,16 +113,12 @@ def _finish(file: File, segment: Segment, new: NewSegment) -> None:
 def _copy_aside(disk: Disk, name: str, progress: Progress) -> str:
     """Copy a file to a free name. The original stays until it is replaced."""
     kept = _free_name(disk, name)
-    source, copy = disk.open(name), disk.create(kept)
-    try:
+    with closing(disk.open(name)) as source, closing(disk.create(kept)) as copy:
         for at in range(0, source.size(), WINDOW):
             data = source.read(WINDOW, at)
             write_all(copy, [data], at)
             progress(len(data))
         copy.sync()
-    finally:
-        source.close()
-        copy.close()
     return kept
 
 

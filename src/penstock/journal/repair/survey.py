@@ -29,7 +29,7 @@ from typing import NamedTuple
 from penstock.journal.contract import FIRST_POSITION, GAP, Durability, Verdict
 from penstock.journal.errors import TOO_OLD, JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader
-from penstock.journal.files.disk import File, ReadableDisk
+from penstock.journal.files.disk import File, ReadableDisk, read_whole
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder, OtherFormat
 from penstock.journal.files.segment_reader import next_sound, only_zeros, read_footer, scan, walk
@@ -262,15 +262,12 @@ class _Surveyor:
         if FOLDER not in names:
             self.bad(FOLDER, 0, "it is missing")
             return
-        file = self.disk.open(FOLDER)
         try:
-            self.found.folder = Folder.decode(file.read(file.size(), 0))
+            self.found.folder = Folder.decode(read_whole(self.disk, FOLDER))
         except OtherFormat as error:
             raise JournalRefused(f"{self.disk.where}/{FOLDER} can not be used: {error}") from None
         except (ValueError, KeyError, TypeError) as error:
             self.bad(FOLDER, 0, f"it can not be used: {error}")
-        finally:
-            file.close()
 
     def _headers(self, names: list[str]) -> list[tuple[str, SegmentHeader | None]]:
         """The files with blocks or a header: the name and header of each."""
@@ -347,8 +344,7 @@ class _Surveyor:
         found = self.found
         folder = found.folder
         if self.deep and folder is not None:  # a broker may have trimmed since
-            with closing(self.disk.open(FOLDER)) as file:
-                folder = Folder.decode(file.read(file.size(), 0))
+            folder = Folder.decode(read_whole(self.disk, FOLDER))
         tails = [found.tail, self.kept_tail if self.kept_tail and self.kept_tail.identity == identity else None]
         found.start = max([folder.start if folder else 0, *(tail.start for tail in tails if tail)])
         if not found.segments:
