@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from penstock.journal.backup import Manifest
@@ -13,27 +13,17 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 
 
-class Defect(Protocol):
-    """A fault, its place, and the positions lost by it."""
+class Defect(NamedTuple):
+    """A fault in a file or table, and what is lost by it."""
 
-    @property
-    def file(self) -> str:
-        """The file or table."""
-
-    @property
-    def offset(self) -> int:
-        """The byte in it."""
-
-    @property
-    def text(self) -> str:
-        """A description."""
-
-    @property
-    def lost(self) -> tuple[int, int] | None:
-        """Lost positions, end excluded; None if there are none."""
-
-    def _asdict(self) -> dict[str, Any]:
-        """All fields, for JSON."""
+    file: str
+    #: The byte in it.
+    offset: int
+    text: str
+    #: Lost positions, end excluded; None if there are none.
+    lost: tuple[int, int] | None = None
+    #: Whether a start is refused because of it.
+    stops: bool = True
 
 
 class Verdict(NamedTuple):

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from penstock.journal.contract import FIRST_POSITION, GAP, Durability, Verdict
+from penstock.journal.contract import FIRST_POSITION, GAP, Defect, Durability, Verdict
 from penstock.journal.errors import TOO_OLD, JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File, ReadableDisk, read_whole
@@ -57,17 +57,6 @@ Range = tuple[int, int]
 #: Suffix of a segment while a repair renames it.
 MOVED = ".moved"
 _SEGMENT = re.compile(r"[0-9a-f]{16}\.seg(\.moved)?")
-
-
-class FolderDefect(NamedTuple):
-    """A problem. ``lost`` is the range of lost positions, end excluded; None if no event is lost."""
-
-    file: str
-    offset: int
-    text: str
-    lost: Range | None = None
-    #: Whether a start is refused because of it.
-    stops: bool = True
 
 
 class Finding(NamedTuple):
@@ -154,7 +143,7 @@ class Survey:
     blank: str | None = None
     #: Position and size of each checkpoint, and its problem, if any.
     checkpoints: list[tuple[int, int, str | None]] = field(default_factory=list)
-    problems: list[FolderDefect] = field(default_factory=list)
+    problems: list[Defect] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
 
     @property
@@ -251,7 +240,7 @@ class _Surveyor:
 
     def bad(self, file: str, offset: int, text: str, lost: Range | None = None, *, stops: bool = True) -> None:
         """Record damage."""
-        self.found.problems.append(FolderDefect(file, offset, text, lost, stops))
+        self.found.problems.append(Defect(file, offset, text, lost, stops))
 
     def _note(self, file: str, text: str, offset: int = 0) -> None:
         self.found.notes.append(Finding(file, offset, 0, self.found.end, text))
