@@ -7,16 +7,11 @@
 FROM python:3.12-slim AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src src
-# What compiling takes stays in this stage, as the compiler does.
-RUN python -m venv /opt/compile \
- && /opt/compile/bin/pip install --no-cache-dir '.[compile]' \
- && /opt/compile/bin/penstock compile
-RUN python -m venv /opt/penstock \
- && /opt/penstock/bin/pip install --no-cache-dir . \
- && cp -r /opt/compile/lib/python3*/site-packages/penstock/compiled/native \
-    /opt/penstock/lib/python3*/site-packages/penstock/compiled/
+# The wheel contains the compiled modules; the compiler stays in this stage.
+ENV HATCH_BUILD_HOOK_ENABLE_CUSTOM=true
+RUN python -m venv /opt/penstock && /opt/penstock/bin/pip install --no-cache-dir .
 
 FROM python:3.12-slim
 COPY --from=build /opt/penstock /opt/penstock

@@ -7,8 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -177,7 +181,7 @@ class TestBuild:
 
     def test_a_compiler_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(build, "MODULES", ("penstock.core.there_is_none",))
-        with pytest.raises(build.CompileError, match="compiling failed; the sources run as ever") as told:
+        with pytest.raises(build.CompileError, match="compiling failed; the sources run as before") as told:
             build.compile_modules()
         assert "there_is_none" in " ".join(told.value.__notes__)
 
@@ -221,6 +225,43 @@ class TestBuild:
 
     def test_two_wishes(self) -> None:
         assert penstock("compile", "--check", "--remove").code == 2
+
+
+class TestWheel:
+    @pytest.fixture
+    def hook(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+        """The build hook, without hatchling, which is only there while a wheel is built."""
+        interface = ModuleType("interface")
+        interface.BuildHookInterface = dict  # type: ignore[attr-defined]  # any class that takes a parameter
+        monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        monkeypatch.setenv(compiled.VARIABLE, "off")
+        monkeypatch.setattr(build, "compile_modules", lambda: True)
+        spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        hook = module.CompiledModules()
+        hook.root = str(ROOT)
+        return hook
+
+    def test_the_folder_goes_where_the_import_looks_for_it(self, hook: Any) -> None:
+        data: dict[str, Any] = {"force_include": {}, "pure_python": True}
+        hook.initialize("standard", data)
+        folder = compiled.current_folder()
+        assert data["force_include"] == {str(folder): f"penstock/compiled/native/{folder.name}"}
+        assert (data["pure_python"], data["infer_tag"]) == (False, True)
+
+    def test_an_editable_install_compiles_nothing(self, hook: Any) -> None:
+        data: dict[str, Any] = {"force_include": {}, "pure_python": True}
+        hook.initialize("editable", data)
+        assert data == {"force_include": {}, "pure_python": True}
+
+    def test_it_is_not_built_unless_asked_for(self) -> None:
+        hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+        assert hatch["build"]["targets"]["wheel"]["hooks"]["custom"]["enable-by-default"] is False
 
 
 def interrupted(path: Path, ignore_errors: bool = False) -> None:

@@ -200,6 +200,7 @@ class TestShipped:
     def test_the_image_runs_compiled_and_has_no_compiler(self) -> None:
         build, final = (ROOT / "Dockerfile").read_text().split("\nFROM python")[1:]
         assert ("gcc" in build, "gcc" in final) == (True, False)
+        assert "ENV HATCH_BUILD_HOOK_ENABLE_CUSTOM=true" in build
         assert "RUN penstock compile --check" in final
         assert "src/penstock/compiled/native" in (ROOT / ".dockerignore").read_text().splitlines()
 

@@ -1,4 +1,4 @@
-"""``penstock compile``: compiles the modules that work for every message."""
+"""``penstock compile``: compiles the modules on every message's path."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from penstock.compiled.build import compile_modules, is_compiled, remove
 
 
 @click.command("compile")
-@click.option("--check", "only_check", is_flag=True, help="Only say whether Penstock runs compiled.")
-@click.option("--remove", "only_remove", is_flag=True, help="Remove what was compiled for this Python.")
+@click.option("--check", "only_check", is_flag=True, help="Only report whether Penstock runs compiled.")
+@click.option("--remove", "only_remove", is_flag=True, help="Remove the modules compiled for this Python.")
 @json_option
 def command(only_check: bool, only_remove: bool, as_json: bool) -> int:
-    """Compile the modules that work for every message: a broker takes less of the processor then.
+    """Compile the code that runs for every message, so that a broker needs less CPU time.
 
-    It takes half a minute, a C compiler, and pip install 'penstock[compile]'. Processes that start afterwards use what
-    was compiled, as long as the sources are the same. Without it, or with PENSTOCK_COMPILED=off, the sources run.
+    This takes half a minute, a C compiler, and pip install 'penstock[compile]'. Processes that start afterwards use the
+    compiled modules as long as the sources are the same. Without them, or with PENSTOCK_COMPILED=off, the sources run.
 
     \b
     Examples:
@@ -26,7 +26,7 @@ def command(only_check: bool, only_remove: bool, as_json: bool) -> int:
       penstock compile --check
       penstock compile --remove
 
-    Exit codes: 0 done, 1 it can't be compiled here, 2 wrong use, 4 with --check: it does not run compiled.
+    Exit codes: 0 done, 1 it cannot be compiled here, 2 wrong use, 4 with --check: it does not run compiled.
     """
     if only_check and only_remove:
         raise click.UsageError("--check and --remove exclude each other.")

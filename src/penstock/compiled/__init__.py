@@ -1,13 +1,12 @@
 """Modules that may be compiled from their Python source, and the choice between compiled and source.
 
-``penstock compile`` (:mod:`penstock.compiled.build`) makes extension modules of ``MODULES`` with mypyc. They lie in a
-folder of this package whose name identifies their origin: the Python, its platform, and a checksum of the sources. So
-they are used only while they match the sources, with the Python that they were made for. In all other cases the sources
-run, which are complete by themselves.
+``penstock compile`` (:mod:`penstock.compiled.build`) makes extension modules of ``MODULES`` with mypyc; a wheel may
+contain them too. They are in a folder of this package whose name identifies their origin: the Python, its platform, and
+a checksum of the sources. So they are used only with the sources and the Python that they were made for. In all other
+cases the sources run, which are complete by themselves.
 
-``PENSTOCK_COMPILED`` chooses: ``auto`` (the default), ``off``, or ``required``. If they are required and can't be used,
-or the variable has another value, every import of a Penstock module fails; the ``penstock`` command reads ``refusal``
-and says so in a line.
+``PENSTOCK_COMPILED`` chooses: ``auto`` (the default), ``off``, or ``required``. If they are required but unusable, or
+the variable has another value, every import of a Penstock module fails; the ``penstock`` command prints ``refusal``.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-#: The compiled modules: the work for every message, from the bytes that come in to those that go out. Not what is
-#: rarely needed, consists of msgspec's structs, or compares tuples by identity (``request_ids``), which compiled code
-#: re-creates.
+#: The modules on every message's path, from incoming to outgoing bytes. Not included: rarely used modules, msgspec's
+#: structs, and ``request_ids``, which compares tuples by identity, while compiled code re-creates them.
 MODULES = (
     "penstock.core.commands.dead_letters",
     "penstock.core.commands.dispatch",
@@ -93,13 +91,13 @@ MODULES = (
     "penstock.wire.sspq.encode",
     "penstock.wire.stream",
 )
-#: The library with the code of all of them; the extension modules only point into it.
+#: The library with the code of all modules. The extension modules only refer to it.
 GROUP = "penstock_compiled"
 LIBRARY = f"{GROUP}__mypyc"
-#: Everything that compiled modules were made of, or rely on: if any of it changes, they are out of date.
+#: The sources of compiled modules, and of modules they rely on. If one changes, compiled modules are out of date.
 SOURCES = ("compiled", "core", "journal", "schema.py", "server", "wire")
 PACKAGE = Path(__file__).parents[1]
-#: Where they are.
+#: The parent of the folders with compiled modules.
 FOLDER = PACKAGE / "compiled" / "native"
 VARIABLE = "PENSTOCK_COMPILED"
 MODES = ("auto", "off", "required")
@@ -116,7 +114,7 @@ class State(Enum):
 
 
 class _Finder:
-    """Redirects imports of compiled modules to their files."""
+    """A meta path finder that redirects imports to compiled modules."""
 
     def __init__(self, folder: Path) -> None:
         self.places = {name: place(folder, name) for name in (LIBRARY, *MODULES)}
@@ -124,39 +122,39 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See importlib.abc.MetaPathFinder."""
+        """Find a compiled module; None leaves the import to Python."""
         file = self.places.get(name)
         return None if file is None else spec_from_file_location(name, file, loader=ExtensionFileLoader(name, file))
 
 
 class _Refuser:
-    """Makes imports fail."""
+    """A meta path finder that makes imports fail."""
 
-    #: The command's own modules up to the place where it reads ``refusal``.
+    #: The command's modules that run before it reads ``refusal``.
     ALLOWED = ("penstock.__main__", "penstock.cli", "penstock.cli.entry")
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
-        """See importlib.abc.MetaPathFinder."""
+        """Raise ImportError for Penstock's modules."""
         if name.startswith("penstock.") and name not in self.ALLOWED:
             raise ImportError(self.reason)
 
 
 def place(folder: Path, module: str) -> str:
-    """The file of a compiled module."""
+    """The file of a compiled module in a folder."""
     return str(folder.joinpath(*module.split(".")).with_suffix(EXTENSION_SUFFIXES[0]))
 
 
 def prefix() -> str:
-    """The beginning of the names of folders for this Python."""
+    """The prefix of the names of this Python's folders."""
     return EXTENSION_SUFFIXES[0].strip(".").partition(".")[0] + "-"
 
 
 def current_folder(package: Path = PACKAGE) -> Path:
-    """The folder of the modules compiled from the current sources, which may not exist."""
-    from hashlib import blake2b  # noqa: PLC0415 - it takes a while, and is not needed where nothing was compiled
+    """The folder for modules compiled from the current sources, which may not exist."""
+    from hashlib import blake2b  # noqa: PLC0415 - slow to import, and unused if nothing was compiled
 
     digest = blake2b(digest_size=8)
     for each in SOURCES:
@@ -175,7 +173,7 @@ def _mode() -> str:
 
 
 def _load(folder: Path) -> State:
-    """Import modules from this folder from now on, if all of them can be read and the library can be loaded."""
+    """Import modules from this folder from now on, if all are readable and the library loads."""
     finder = _Finder(folder)
     if not all(os.access(file, os.R_OK) for file in finder.places.values()):
         return State.BROKEN
@@ -190,9 +188,9 @@ def _load(folder: Path) -> State:
 
 
 def begin() -> State:
-    """Use the compiled modules for the current sources if there are any. Once a process.
+    """Use the modules compiled from the current sources, if there are any. Once per process.
 
-    Raises ImportError if that is not what the variable requires.
+    Raises ImportError if the variable forbids the result.
     """
     mode = _mode()
     if mode == "off":
@@ -200,7 +198,7 @@ def begin() -> State:
     state = State.NONE
     if FOLDER.is_dir() and any(FOLDER.glob(f"{prefix()}*")):
         folder = current_folder()
-        state = _load(folder) if os.path.isdir(folder) else State.STALE  # which is no error without permission
+        state = _load(folder) if os.path.isdir(folder) else State.STALE  # False without permission
     if mode == "required" and state is not State.USED:
         raise ImportError(f"{VARIABLE}=required, but Penstock runs {state.value}: {VARIABLE}=off penstock compile")
     return state
@@ -214,5 +212,5 @@ def _decide() -> tuple[State, str]:
         return State.NONE, str(error)
 
 
-#: The state of this process, and the reason why nothing may be imported; empty if there is none.
+#: The state of this process, and why nothing may be imported, or an empty string.
 state, refusal = _decide()

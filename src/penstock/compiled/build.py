@@ -1,4 +1,4 @@
-"""Compiles the modules of :mod:`penstock.compiled`, and puts them where the next process looks for them."""
+"""Compiles the modules of :mod:`penstock.compiled` into the folder where later processes find them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pathlib import Path
 
 from penstock.compiled import FOLDER, GROUP, MODULES, PACKAGE, VARIABLE, current_folder, prefix
 
-#: Lines of the compiler's output to show when it fails.
+#: The number of lines shown of a failed compiler's output.
 SHOWN = 15
 #: Only compiled modules have to type-check, and `mypy --strict` has checked them before. numpy's types differ between
-#: versions, and are of no use here.
+#: versions, and are not needed.
 SETTINGS = """\
 [mypy]
 mypy_path = .
@@ -35,11 +35,11 @@ follow_imports = skip
 
 
 class CompileError(Exception):
-    """The modules can't be compiled here; the text says why, and what to do. The compiler's output is in notes."""
+    """The modules cannot be compiled here. The text says why, and what to do; notes contain the compiler's output."""
 
 
 def is_compiled() -> bool:
-    """Whether modules exist that were compiled from the current sources, and can be loaded."""
+    """Whether modules compiled from the current sources exist, and can be loaded."""
     try:
         _check_imports()
     except CompileError:
@@ -48,16 +48,13 @@ def is_compiled() -> bool:
 
 
 def compile_modules() -> bool:
-    """Compile, and remove older modules for this Python. False: another process did it meanwhile.
-
-    Raises CompileError.
-    """
+    """Compile, and remove this Python's older modules. False: they are up to date already. Raises CompileError."""
     check_tools()
     with alone(), tempfile.TemporaryDirectory(prefix="penstock-compile-") as name:
         if is_compiled():
             return False
         work = Path(name)
-        # In a copy of the package: mypyc has to find it outside of site-packages, and writes into its folder.
+        # In a copy of the package: mypyc must find it outside site-packages, and writes into its folder.
         shutil.copytree(PACKAGE, work / "penstock", ignore=_only_python)
         folder = current_folder(work / "penstock")
         _run_mypyc(work)
@@ -73,7 +70,7 @@ def _put_in_place(made: Path, folder: Path) -> None:
     new = FOLDER / ".new"
     shutil.rmtree(new, ignore_errors=True)
     shutil.copytree(made, new)
-    new.rename(folder)  # so that a process that starts now sees all of it, or nothing
+    new.rename(folder)  # atomically: a process that starts now sees all modules, or none
     try:
         _check_imports()
     except CompileError:
@@ -82,7 +79,7 @@ def _put_in_place(made: Path, folder: Path) -> None:
 
 
 def remove() -> int:
-    """Remove the compiled modules for this Python. Returns how many folders there were. Raises CompileError."""
+    """Remove this Python's compiled modules. Returns the number of removed folders. Raises CompileError."""
     if not FOLDER.is_dir():
         return 0
     with alone(), _writable_folder():
@@ -97,7 +94,7 @@ def _discard_all() -> int:
 
 
 def _discard(folder: Path) -> None:
-    """Remove a folder atomically, even if we are killed meanwhile."""
+    """Remove a folder atomically, even if this process is killed meanwhile."""
     removed = FOLDER / ".removed"
     shutil.rmtree(removed, ignore_errors=True)
     folder.rename(removed)
@@ -106,7 +103,7 @@ def _discard(folder: Path) -> None:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One process at a time: others wait."""
+    """Wait until no other process compiles or removes modules."""
     with _writable_folder():
         FOLDER.mkdir(exist_ok=True)
         lock = (FOLDER / ".lock").open("w")
@@ -124,7 +121,7 @@ def _writable_folder() -> Iterator[None]:
 
 
 def check_tools() -> None:
-    """Raises CompileError if something is missing for compiling."""
+    """Raise CompileError if mypyc, setuptools, a C compiler or Python's headers are missing."""
     missing = [name for name in ("mypyc", "setuptools") if find_spec(name) is None]
     if missing:
         raise CompileError(f"compiling takes {' and '.join(missing)}: pip install 'penstock[compile]'")
@@ -153,7 +150,7 @@ def _check_imports() -> None:
 
 
 def _run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
-    # Its standard input says that we are there; it and the compilers that it starts are a group, and end together.
+    # Its standard input ends with this process; it and the compilers that it starts are one group, and end together.
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -166,7 +163,7 @@ def _run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
-        failed = CompileError("compiling failed; the sources run as ever")
+        failed = CompileError("compiling failed; the sources run as before")
         for line in said[-SHOWN:]:
             failed.add_note(line)
         raise failed

@@ -1,6 +1,6 @@
-"""Compiles modules with mypyc: a separate program, run by :mod:`penstock.compiled.build` in a copy of the sources.
+"""Compiles modules with mypyc: a program that :mod:`penstock.compiled.build` runs in a copy of the sources.
 
-Its arguments are the name of the library, the output folder, and the paths of the modules.
+Arguments: the name of the library, the output folder, and the paths of the modules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(group: str, target: str, *paths: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """End with our parent: when standard input ends, so do we and the compilers that we have started."""
+    """Kill this process and its compilers when standard input ends, which the parent holds open."""
     os.read(0, 1)
     os.killpg(0, signal.SIGKILL)
 
