@@ -2,7 +2,7 @@
 
     python -m spark.everything MASTER-OR-REMOTE ENDPOINT FOLDER
 
-The broker has 1000 numbers in queue ``in`` and as many in ``work``. The last line tells what was found.
+The broker has 1000 numbers in queue ``in`` and as many in ``work``. The last line is the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Option ``archive``: what the journal has let go of is read from the archive, by position, each row once."""
+"""Option ``archive``: rows that the journal has dropped come from the archive, by position, each row once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.sparks import SparkBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Many small segments, all of which are kept; and the same with most of them let go of.
+#: Many small segments, all of which are kept; and the same with most of them dropped.
 KEEPING = {"segment_bytes": 32 * 1024}
 FORGETTING = {"segment_bytes": 32 * 1024, "retention_bytes": 192 * 1024}
 
@@ -65,7 +65,7 @@ def forget(broker: SparkBroker, position: int) -> None:
 
 
 def history(broker: SparkBroker, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was there before the journal began anew, and what has come since."""
+    """Rows from before the journal was trimmed, and rows since."""
     return before + rows_in_journal(broker, before[-1]["position"] + 1)
 
 
@@ -130,9 +130,9 @@ def test_a_stream_that_fell_behind_goes_on(
     assert max(batches(query)) == 120
     left = len(whole) - 1
     for progress in query.recentProgress:
-        told, left = json.loads(progress.sources[0].latestOffset), left - progress.numInputRows
-        assert told["lagMessages"] == left
-        assert (told["lagSeconds"] > 0) == (left > 0)
+        report, left = json.loads(progress.sources[0].latestOffset), left - progress.numInputRows
+        assert report["lagMessages"] == left
+        assert (report["lagSeconds"] > 0) == (left > 0)
 
 
 def test_archive_and_journal_that_do_not_meet(

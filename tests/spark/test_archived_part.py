@@ -1,4 +1,4 @@
-"""A part of a query with an archive, while files are replaced, the journal lets go of rows, and stores fail."""
+"""A part of a query with an archive, while files are replaced, the journal drops rows, and stores fail."""
 
 from __future__ import annotations
 

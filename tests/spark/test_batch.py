@@ -138,7 +138,7 @@ def test_filters_are_pushed_only_in_a_session_that_lets_them(
 
 
 def test_a_table_can_be_used_twice(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
-    """Spark mixes up the filters of a table that takes them, so ours does only when it is told to."""
+    """Spark mixes up the filters of a table that takes them, so ours does only with an option."""
     broker.publish(f"{queue}-a", *"123")
     broker.publish(f"{queue}-b", *"12345")
     whole = broker.read(spark, queuePattern=f"*/{queue}-*")

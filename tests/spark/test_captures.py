@@ -368,7 +368,7 @@ def test_interfaces_of_a_pcapng_have_links_and_clocks_of_their_own() -> None:
     assert found[-1]["code"] == "unknown-link"
     times = [str(row["at"]) for row in found[:-1]]
     assert all(time.startswith("2025-06-15 15:06:40.0") for time in times)
-    # A second section begins anew, in its own byte order.
+    # A second section begins, in its own byte order.
     both = pcapng([finer], [(0, ethernet(packet(talks[0])))]) + pcapng([interface(101)], [(0, bytes(20))], order=">")
     assert from_pcap(both) == []
 

@@ -112,9 +112,9 @@ def test_what_waits_is_told(spark: SparkSession, broker: SparkBroker, queue: str
         release.set()
         wait_for(lambda: states(spark, broker, queue) == [])
         wait_for(lambda: seen() == ("leased", f"default/{queue}", 0, 0))
-        told = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
-        assert {each["lagMessages"] for each in told if "lagMessages" in each} <= {0, 1, 3, 5}
-        assert any("lagSeconds" in each for each in told)
+        reports = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
+        assert {each["lagMessages"] for each in reports if "lagMessages" in each} <= {0, 1, 3, 5}
+        assert any("lagSeconds" in each for each in reports)
 
 
 def test_the_last_word_of_a_query_that_ends(broker: SparkBroker, queue: str) -> None:

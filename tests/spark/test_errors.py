@@ -1,4 +1,4 @@
-"""What is wrong is told on the driver, soon, and in words that help."""
+"""Errors are reported on the driver, soon, with advice."""
 
 from __future__ import annotations
 

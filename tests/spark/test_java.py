@@ -12,7 +12,7 @@ from penstock.spark import java
 
 
 def fake(home: Path, says: str) -> Path:
-    """A JAVA_HOME whose java tells a version and its arguments."""
+    """A JAVA_HOME whose java prints a version and its arguments."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{says}\"' >&2\n")

@@ -43,10 +43,10 @@ def refused(lake: Path, **options: object) -> str:
     before = files_in(lake)
     given = ArchiveOptions(table="orders", **options)  # type: ignore[arg-type]
     found = archive_options.lake_of(str(lake), given)
-    with pytest.raises(LakeError) as told:
+    with pytest.raises(LakeError) as raised:
         Archive(found, given, "journal")
     assert files_in(lake) == before
-    return str(told.value)
+    return str(raised.value)
 
 
 def files_in(folder: Path) -> Mapping[str, bytes]:
@@ -118,7 +118,7 @@ def test_a_table_says_itself_what_it_has(spark: SparkSession, tmp_path: Path, ki
 
 
 def test_an_archive_is_read_without_its_catalogue(spark: SparkSession, tmp_path: Path) -> None:
-    """Which is where the pipeline runs. What was read once is not all there is for ever."""
+    """It is on the pipeline's machine. Later batches are found, too."""
     lake = tmp_path / "lake"
     run = ArchiveRun(spark, lake, kind="iceberg", state=str(tmp_path / "state"), format="raw", schema="")
     for number in range(2):
@@ -167,9 +167,9 @@ def test_what_an_archive_covers_is_of_what_it_has_now(tmp_path: Path) -> None:
     ],
 )
 def test_a_catalogue_that_can_not_be_used(tmp_path: Path, catalogue: dict[str, str], text: str) -> None:
-    told = refused(tmp_path, kind="iceberg", catalogue=catalogue)
-    assert text in told
-    assert "hunter22" not in told
+    raised = refused(tmp_path, kind="iceberg", catalogue=catalogue)
+    assert text in raised
+    assert "hunter22" not in raised
 
 
 def test_a_replay_ends_before_files_that_are_being_moved_into_place(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_what_was_trimmed_is_told_as_flight_tells_it(
         if number == 1:
             broker.publish_until_trimmed("others", read.stop)
             broker.take("others")
-            wait_for(lambda: not Path(path).exists(), "the file stays")  # it goes after readers were told
+            wait_for(lambda: not Path(path).exists(), "the file stays")  # it is removed after readers were notified
 
     opening(monkeypatch, trim)
     with pytest.raises(DataLoss, match=r"the history begins at position \d+ now|retention has removed them"):
@@ -207,7 +207,7 @@ def test_parts_that_are_read_while_the_broker_appends_and_trims(
 
 
 def parts(broker: SparkBroker, view: str, cuts: list[int], short: bool) -> list[Iterator[pa.RecordBatch]]:
-    """Reads of several parts that nobody has begun with."""
+    """Reads of several parts that have not begun."""
     options = {"endpoint": broker.endpoint, "shortCircuit": str(short), "failOnDataLoss": "false"}
     settings = parse(options, Use.BATCH)
     wanted = schemas.arrow_schema(schemas.spark_schema(view, ["position"]))
@@ -220,10 +220,10 @@ def parts(broker: SparkBroker, view: str, cuts: list[int], short: bool) -> list[
 def test_another_extent_is_not_taken_for_the_one_that_is_meant(
     some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    ask = FlightEndpoint.ask
+    real = FlightEndpoint.ask
 
-    def tell(self: FlightEndpoint, action: Any, answer: type[Any]) -> Any:
-        found = ask(self, action, answer)
+    def ask(self: FlightEndpoint, action: Any, answer: type[Any]) -> Any:
+        found = real(self, action, answer)
         if answer is not Shared:
             return found
         if what == "identity":
@@ -232,7 +232,7 @@ def test_another_extent_is_not_taken_for_the_one_that_is_meant(
         first = type(first)(**{name: getattr(first, name) for name in first.__struct_fields__} | {"checksum": 1})
         return Shared(here=True, identity=found.identity, extents=[first, *rest])
 
-    monkeypatch.setattr(FlightEndpoint, "ask", tell)
+    monkeypatch.setattr(FlightEndpoint, "ask", ask)
     assert [row["payload"] for row in rows(some, whole(some))] == TEXTS
     assert len(tickets) == 1
 

@@ -38,7 +38,7 @@ def write(options: dict[str, str]) -> None:
 ALL = pytest.mark.parametrize("use", [batch, stream, consume, write])
 
 
-def told(broker: SparkBroker, use: Callable[[dict[str, str]], None], **options: str) -> str:
+def error_of(broker: SparkBroker, use: Callable[[dict[str, str]], None], **options: str) -> str:
     with pytest.raises(NoQueue) as caught:
         use({"endpoint": broker.endpoint, **options})
     return str(caught.value)
@@ -47,7 +47,7 @@ def told(broker: SparkBroker, use: Callable[[dict[str, str]], None], **options: 
 @ALL
 def test_a_typo(broker: SparkBroker, queue: str, use: Callable[[dict[str, str]], None]) -> None:
     broker.publish(f"orders-{queue}", "a")
-    text = told(broker, use, queue=f"ordres-{queue}")
+    text = error_of(broker, use, queue=f"ordres-{queue}")
     assert text.startswith(f"there is no queue default/ordres-{queue} (penstock at {broker.endpoint})")
     assert f"There is default/orders-{queue}" in text
     assert "failOnDataLoss" not in text
@@ -57,13 +57,13 @@ def test_a_typo(broker: SparkBroker, queue: str, use: Callable[[dict[str, str]],
 @ALL
 def test_the_wrong_namespace(broker: SparkBroker, queue: str, use: Callable[[dict[str, str]], None]) -> None:
     broker.publish(f"here-{queue}", "a")
-    assert f"There is default/here-{queue}" in told(broker, use, queue=f"somewhere/here-{queue}")
+    assert f"There is default/here-{queue}" in error_of(broker, use, queue=f"somewhere/here-{queue}")
 
 
 @ALL
 def test_a_pattern(broker: SparkBroker, queue: str, use: Callable[[dict[str, str]], None]) -> None:
     broker.publish(queue, "a")
-    text = told(broker, use, queue="default/*")
+    text = error_of(broker, use, queue="default/*")
     assert ("use queuePattern=default/*" in text) == (use is not write)
     assert "failOnDataLoss" not in text
 
@@ -76,4 +76,4 @@ def test_only_names_that_the_caller_may_see(new_broker: Callable[..., SparkBroke
     broker = new_broker(access=allow)
     for name in ("open-1", "secret-1"):
         broker.publish(name, "a")
-    assert "secret" not in told(broker, batch, queue="default/open-2", token="letmein").partition(")")[2]
+    assert "secret" not in error_of(broker, batch, queue="default/open-2", token="letmein").partition(")")[2]

@@ -138,7 +138,7 @@ def plans(spark: SparkSession) -> str:
 
 
 def test_a_rest_catalogue(tmp_path: Path, store: ObjectStore) -> None:
-    """Of somebody else, who says who may do what, and keeps metadata elsewhere. Data files are in the lake."""
+    """A foreign one, with rights of its own, which keeps metadata elsewhere. Data files are in the lake."""
     catalogue = store.catalogue("tables")
     (tmp_path / "credential").write_text(catalogue["credential"])
     options = catalogue_options({**catalogue, "credential": f"@{tmp_path}/credential"}.items())
@@ -158,9 +158,9 @@ def test_a_rest_catalogue(tmp_path: Path, store: ObjectStore) -> None:
     assert sorted(known.scan().to_arrow().column("position").to_pylist()) == list(range(20))
     assert known.location() == "s3://tables/lake/orders"
     wrong = catalogue_options({**catalogue, "credential": "penstock-key:hunter22"}.items())
-    with pytest.raises(LakeError, match="the catalogue penstock of type rest can't be used") as told:
+    with pytest.raises(LakeError, match="the catalogue penstock of type rest can't be used") as raised:
         open_table("iceberg", lake, "orders", wrong).exists()
-    assert "hunter22" not in str(told.value)
+    assert "hunter22" not in str(raised.value)
 
 
 def write_rows(lake: Store, table: Table, columns: pa.Schema, numbers: range) -> list[files.DataFile]:
@@ -215,7 +215,7 @@ def test_a_store_that_stays_away_is_told_and_the_next_run_goes_on(
 def test_the_history_before_the_journal(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], store: ObjectStore, tmp_path: Path
 ) -> None:
-    """Read and replayed by who may read alone."""
+    """Read and replayed with the right to read alone."""
     broker, lake = new_broker(journal=KEEPING), f"s3://{BUCKET}/history"
     fill(broker)
     archive(spark, broker, lake, kind="iceberg", store=options_of(store.url), state=str(tmp_path))
@@ -235,9 +235,9 @@ def test_the_history_before_the_journal(
 def test_no_right_to_write_is_told_before_anything_is_done(tmp_path: Path, store: ObjectStore) -> None:
     options = ArchiveOptions(store=options_of(store.url, READ_KEY, READ_SECRET), state=str(tmp_path))
     lake = archive_options.lake_of(f"s3://{BUCKET}/none", options)
-    with pytest.raises(LakeError, match=r"s3://lake/none can't be written to: .*Access ?Denied") as told:
+    with pytest.raises(LakeError, match=r"s3://lake/none can't be written to: .*Access ?Denied") as raised:
         lake.store.check()
-    for text in (str(told.value), repr(options), repr(lake.store), repr(lake.store.options)):
+    for text in (str(raised.value), repr(options), repr(lake.store), repr(lake.store.options)):
         assert READ_SECRET not in text
     assert not store.filesystem().get_file_info(f"{BUCKET}/none").is_file
 

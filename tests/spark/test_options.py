@@ -1,4 +1,4 @@
-"""Options: what they may be, what contradicts what, and that wrong ones are told with those that would be right."""
+"""Options: valid values, contradictions, and errors that list the valid ones."""
 
 from __future__ import annotations
 

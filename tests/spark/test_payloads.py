@@ -220,7 +220,7 @@ def test_a_bare_avro_value_may_begin_like_single_object_encoding() -> None:
     ],
 )
 def test_avro_values_that_no_column_holds(schema: str, payload: bytes) -> None:
-    """They are told of one by one: a value that Arrow refuses would stop all others."""
+    """They are reported one by one: a value that Arrow refuses would stop all others."""
     value, reason = one(payload, Decoding("avro", schema.encode()))
     assert value is None
     assert reason is not None

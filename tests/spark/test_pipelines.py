@@ -58,11 +58,11 @@ def until(
     """Run on and on, and stop it when enough was done."""
     stop = threading.Event()
 
-    def tell(progress: PipelineProgress) -> None:
+    def report(progress: PipelineProgress) -> None:
         if enough(progress):
             stop.set()
 
-    return run(RunControl(seconds=0, stop=stop, report=tell))
+    return run(RunControl(seconds=0, stop=stop, report=report))
 
 
 # ------------------------------------------------------------------------------------------------------------ archive
@@ -93,7 +93,7 @@ def test_archive_once_then_on_and_on_restarted_and_compacted(
         "jobs",
         "7",
     }
-    # The clock is set back: what is written is of the hour that the clock tells.
+    # The clock is set back: rows get the hour of the clock.
     # And the checkpoint is lost: it goes on behind what the lake has.
     now[0] -= 7200
     shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
@@ -257,21 +257,21 @@ def test_insight_stopped_in_its_first_batch_has_told_of_it_and_shows_no_empty_re
     broker, lake = new_broker(), tmp_path / "lake"
     broker.publish("jobs", *[b"x"] * 100)
     options = insight_main.InsightOptions(report_seconds=0)
-    told: list[str] = []
+    shown: list[str] = []
 
     def endless(summed: DataFrame) -> sums.Parts:
         summed.sparkSession.range(10**17).selectExpr("max(id)").collect()
-        raise AssertionError("nobody has stopped it")
+        raise AssertionError("it was not stopped")
 
     def in_the_batch(progress: PipelineProgress) -> bool:
-        told.append(progress.doing)
+        shown.append(progress.doing)
         return progress.doing.startswith("batch 0: ") and progress.tasks > 0
 
     monkeypatch.setattr(sums, "collect", endless)
     stopped = until(lambda how: insight_main.run(spark, source(broker), str(lake), options, how), in_the_batch)
     monkeypatch.undo()
     assert (stopped.rows, stopped.batches, stopped.done) == (0, 0, False)
-    assert told[-2].startswith("batch 0: ")
+    assert shown[-2].startswith("batch 0: ")
     report = lake / "insight" / "report.html"
     assert not report.exists()
     assert insight_main.run(spark, source(broker), str(lake), options, RunControl(once=True)).done
@@ -376,12 +376,12 @@ def test_decode_of_real_traffic_is_what_the_codecs_say(
         decode.run(spark, [str(captures / "garbled.bin")], decode.DecodeOptions(), str(captures))
 
 
-@pytest.mark.parametrize("told", [None, "null", "{}", "nonsense", '{"lagMessages": 7, "lagSeconds": 1.5}'])
-def test_lag_is_what_the_source_tells_if_it_tells(told: str | None) -> None:
+@pytest.mark.parametrize("reported", [None, "null", "{}", "nonsense", '{"lagMessages": 7, "lagSeconds": 1.5}'])
+def test_lag_is_what_the_source_reports(reported: str | None) -> None:
     progress = PipelineProgress()
-    take_lag({"sources": [{"latestOffset": told}]}, progress)
+    take_lag({"sources": [{"latestOffset": reported}]}, progress)
     take_lag(None, progress)
-    assert progress.lag_rows == (7 if told and "lag" in told else None)
+    assert progress.lag_rows == (7 if reported and "lag" in reported else None)
 
 
 def test_what_payloads_are_is_checked_before_anything_runs() -> None:

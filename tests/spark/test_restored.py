@@ -1,4 +1,4 @@
-"""A journal restored from a backup, at another broker: streams go on where they were, and are told what is lost."""
+"""A journal restored from a backup, at another broker: streams continue where they were, and losses are reported."""
 
 from __future__ import annotations
 

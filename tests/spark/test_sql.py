@@ -24,7 +24,7 @@ QUERIES = [
 
 
 def plain(value: Any) -> Any:
-    """A value of Spark as the API tells it."""
+    """A value of Spark as the API returns it."""
     if isinstance(value, bytes | bytearray):
         return value.hex()
     if hasattr(value, "timestamp"):
@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
     return int(value) if value is not None and not isinstance(value, str) else value
 
 
-def told(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """A value of the API, with times as numbers."""
     is_time = isinstance(value, str) and value.endswith("Z") and value[4:5] == "-"
     return round(datetime.fromisoformat(value).timestamp() * 1e6) if is_time else value
@@ -53,7 +53,7 @@ def test_answers_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> No
         for view in ("messages", "events", "live"):
             broker.read(spark, view=view).createOrReplaceTempView(view)
         for query in QUERIES:
-            ours = [[told(value) for value in row] for row in api.do("POST", "sql", {"query": query})["rows"]]
+            ours = [[as_json(value) for value in row] for row in api.do("POST", "sql", {"query": query})["rows"]]
             theirs = [[plain(value) for value in row] for row in spark.sql(query).collect()]
             assert ours, query
             assert sorted(map(repr, ours)) == sorted(map(repr, theirs)), query

@@ -73,7 +73,7 @@ def test_a_quiet_queue_makes_no_batches(spark: SparkSession, broker: SparkBroker
 
 
 def batch(query: StreamingQuery) -> int:
-    """The number of the last one. Its files are there a little before Spark tells of it."""
+    """The number of the last one. Its files exist a little before Spark reports it."""
     wait_for(lambda: query.lastProgress is not None)
     assert query.lastProgress is not None
     return query.lastProgress.batchId

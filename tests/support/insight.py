@@ -14,7 +14,7 @@ from penstock.spark.pipelines.insight.report import ReportTables
 from penstock.spark.pipelines.insight.tables import BY_STEP, TABLES
 from support.history import Plain, nearest_rank
 
-#: Rows by table and by what tells them apart. ``start`` is when their step began.
+#: Rows by table and by key. ``start`` is when their step began.
 Rows = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
 KEYS = ("namespace", "queue", "start", "reason", "protocol", "host")
 
@@ -24,7 +24,7 @@ def check(rows: Rows, plain: Plain, table: str = "queues", unit: int = MINUTE) -
     queues = rows[table]
     if table == "queues":
         assert {(*key[:2], key[2] // unit) for key in queues} == plain.ends.keys()
-    else:  # finer steps are told only where something happened
+    else:  # finer steps have rows only where something happened
         assert {(*key[:2], key[2] // unit) for key in queues} <= plain.ends.keys()
     for key, counted, (depth, dead_depth, oldest) in plain.rows():
         if table != "queues" and key not in plain.sums:

@@ -150,9 +150,9 @@ class Story(Counted[Figures]):
             kill_group(driver)
         self.count(drivers_killed=1)
         options = f"{how.parts} parts of {how.limit} on {how.cores} cores" + (" of a cluster" if how.master else "")
-        told = f"driver ({options}) killed {life:.2f} s after it was {mark}"
-        told += f", broker after {broker_at:.2f} s" if broker_at else ""
-        return told + (f", {killed} × {victim} before" if killed else "")
+        text = f"driver ({options}) killed {life:.2f} s after it was {mark}"
+        text += f", broker after {broker_at:.2f} s" if broker_at else ""
+        return text + (f", {killed} × {victim} before" if killed else "")
 
     def _kill_executors(self, driver: subprocess.Popen[bytes], victim: str, seconds: float) -> int:
         """For some seconds, kill what runs the tasks. Returns how many were killed."""

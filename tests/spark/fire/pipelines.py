@@ -1,7 +1,7 @@
 """One story: messages flow, pipelines and the broker are killed, and in the end everything is counted.
 
-The pipelines that are killed are processes, started by the command. What ends them properly is the session of whoever
-tells the story: a Spark that is only started to finish would cost more than everything else.
+The pipelines that are killed are processes, started by the command. The test's own session finishes their work:
+starting another Spark only for that would cost more than everything else.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ class PipelineStory(Counted[Figures]):
         finally:
             kill_group(driver)
         self.count(ended_by_kills=ended, pipelines_killed=not ended)
-        told = f"{name} ({self.kind}) " + ("ended by a kill" if ended else f"killed {life:.2f} s after a batch")
-        told += f", the broker after {broker_at:.2f} s" if with_broker else ""
-        return told + (f", {killed} of its workers before" if killed else "")
+        text = f"{name} ({self.kind}) " + ("ended by a kill" if ended else f"killed {life:.2f} s after a batch")
+        text += f", the broker after {broker_at:.2f} s" if with_broker else ""
+        return text + (f", {killed} of its workers before" if killed else "")
 
     def _kill_executors(self, driver: subprocess.Popen[bytes], seconds: float) -> int:
         """For some seconds, in every second round, kill what runs the tasks. Returns how many were killed."""
@@ -197,8 +197,8 @@ class PipelineStory(Counted[Figures]):
     def _said(self) -> str:
         """What a pipeline has said in the end, but of its progress only the last line."""
         lines = self._log.read_text(errors="replace").splitlines()
-        told = [line for at, line in enumerate(lines, 1) if at == len(lines) or not line.startswith('{"rows"')]
-        return "\n".join(told)[-5000:]
+        text = [line for at, line in enumerate(lines, 1) if at == len(lines) or not line.startswith('{"rows"')]
+        return "\n".join(text)[-5000:]
 
     def _flow(self) -> None:
         """Messages come, some of which are no JSON, and most go. While the broker is away, nothing does."""
