@@ -242,7 +242,7 @@ def test_the_same_event_gives_the_same_spans_and_a_share_is_of_whole_messages() 
     [
         (["--otlp", "localhost:4318"], "the flag --otlp: traces.endpoint: a collector is as in http://127.0.0.1:4318"),
         (["--otlp", "http://h:port/"], "the flag --otlp: traces.endpoint: a collector is as in http://127.0.0.1:4318"),
-        (["--otlp", "http://h/", "--http", "off"], "traces.endpoint: traces are made by the HTTP process"),
+        (["--otlp", "http://h/", "--http", "off"], "traces.endpoint: the HTTP process makes traces"),
     ],
 )
 def test_a_wrong_collector_ends_the_start(tmp_path: Path, given: list[str], complaint: str) -> None:

@@ -272,10 +272,10 @@ def test_variables_of_a_service_do_not_end_it(tmp_path: Path) -> None:
         code, log = process.end()
     lines = [json.loads(line) for line in log.splitlines()]
     assert code == 0
-    told = [line for line in lines if line["event"] == "an environment variable names no option, and is passed over"]
+    told = [line for line in lines if line["event"] == "an environment variable names no option and is ignored"]
     assert [each["variable"] for each in told] == ["PENSTOCK_LIMIT_WINDOW"]
     assert told[0]["nearest"] == "PENSTOCK_LIMITS_WINDOW"
-    (passed,) = [line for line in lines if line["event"] == "environment variables of a service are passed over"]
+    (passed,) = [line for line in lines if line["event"] == "environment variables of a service are ignored"]
     assert passed["variables"].split() == sorted(set(others) - {"PENSTOCK_LIMIT_WINDOW"})
     checked = penstock("config", "check", PENSTOCK_LIMIT_WINDOW="7")
     assert (checked.code, "did you mean PENSTOCK_LIMITS_WINDOW?" in checked.err) == (0, True)

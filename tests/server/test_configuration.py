@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from penstock.server.options.broker_options import DEFAULT_FLIGHT, BrokerOptions, FlightListener, HttpListener
 from penstock.server.options.configuration import ConfigurationError, Layers, layers, load, variables
-from penstock.server.options.environment import of_a_service
+from penstock.server.options.environment import is_of_service
 from penstock.server.options.option_tree import OptionPath, flat
 
 ROOT = Path(__file__).parents[2]
@@ -209,7 +209,7 @@ WRONG = [
     ('[[sspq]]\naddress = "127.0.0.1:1"\nqueue = "x"', "FILE, line 3: sspq[0].queue: a queue is namespace/name"),
     (
         '[[sspq]]\naddress = "127.0.0.1:1"\nproxy_from = ["10.0.0.1"]',
-        "FILE, line 3: sspq[0].proxy_from: it says whose PROXY headers are taken, and proxy_protocol is not on",
+        "FILE, line 3: sspq[0].proxy_from: proxy_from limits who may send PROXY headers, and proxy_protocol is off",
     ),
     (
         '[[sspq]]\naddress = "127.0.0.1:1"\nproxy_protocol = true\nproxy_from = ["10.0.0.1", "10.0.0.1/8"]',
@@ -217,7 +217,7 @@ WRONG = [
     ),
     (
         '[[sspq]]\naddress = "unix:/tmp/x"\nproxy_protocol = true\nproxy_from = ["10.0.0.1"]',
-        "FILE, line 4: sspq[0].proxy_from: over a Unix-domain socket nobody has an address",
+        "FILE, line 4: sspq[0].proxy_from: peers of a Unix-domain socket have no address",
     ),
     (
         "[http]\nproxy_protocol = true",
@@ -402,4 +402,4 @@ class TestVariablesOfOthers:
 
     def test_no_option_has_a_name_that_a_service_could_have(self) -> None:
         """A service may have any name that begins with penstock, and so any variable that ends like these."""
-        assert [each for each in variables() if of_a_service(each, "tcp://10.0.0.1:9100")] == []
+        assert [each for each in variables() if is_of_service(each, "tcp://10.0.0.1:9100")] == []

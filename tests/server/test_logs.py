@@ -82,11 +82,11 @@ def test_what_was_left_out_is_told_of_even_when_nothing_more_comes() -> None:
     log = Logger(stream, clock=clock)
     for _ in range(BURST + 80):
         log.warning("flood")
-    log.tell_suppressed()
+    log.report_suppressed()
     assert len(lines_of(stream)) == BURST
     clock.now += PERIOD
-    log.tell_suppressed()
-    log.tell_suppressed()
+    log.report_suppressed()
+    log.report_suppressed()
     assert [line.get("suppressed") for line in lines_of(stream)[BURST:]] == [80]
 
 
@@ -105,7 +105,7 @@ def test_at_the_end_everything_is_told() -> None:
     log = Logger(stream, clock=Clock())
     for _ in range(BURST + 3):
         log.warning("flood")
-    log.tell_suppressed(everything=True)
+    log.report_suppressed(everything=True)
     assert lines_of(stream)[-1]["suppressed"] == 3
 
 

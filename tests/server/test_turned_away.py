@@ -21,7 +21,7 @@ from support.brokers import FREE, wait_for
 from support.roles import END, Role, role_of
 
 #: What is in the log, once for each time, and what ``/readyz`` says.
-TURNED_AWAY = "the journal can not be had: it is tried again"
+TURNED_AWAY = "the journal is not available: trying again"
 DENIED = "turns"
 
 

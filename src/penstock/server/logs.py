@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from typing_extensions import override
+
 LEVELS = ("debug", "info", "warning", "error")
-#: So many lines of one event are written in each period; the rest are counted and told of in one line.
+#: Lines of one event that are written in each period; the rest are counted, and reported in one line.
 BURST = 20
 PERIOD = 10.0
 
@@ -50,36 +52,36 @@ class Logger:
         self._periods: dict[tuple[str, str], _Period] = {}
 
     def debug(self, event: str, **facts: Any) -> None:
-        """For those who look for a fault."""
+        """A detail for debugging."""
         self._log("debug", event, facts)
 
     def info(self, event: str, **facts: Any) -> None:
-        """Something an operator may want to know."""
+        """Normal operation."""
         self._log("info", event, facts)
 
     def warning(self, event: str, **facts: Any) -> None:
-        """Something is wrong with a peer, or will be wrong with us."""
+        """A peer's fault, or a condition that may become ours."""
         self._log("warning", event, facts)
 
     def error(self, event: str, **facts: Any) -> None:
-        """Something is wrong with us."""
+        """A fault of the broker or its system."""
         self._log("error", event, facts)
 
     def _log(self, level: str, event: str, facts: dict[str, Any]) -> None:
         if LEVELS.index(level) < self._level:
             return
         now = self._clock()
-        self._tell(now)
+        self._report(now)
         period = self._periods.setdefault((level, event), _Period(now))
         period.lines += 1
         if period.lines <= BURST:
             self._write(now, level, event, facts)
 
-    def tell_suppressed(self, *, everything: bool = False) -> None:
-        """Tell of lines that were left out, of periods that are over. Call it now and then, and at the end."""
-        self._tell(self._clock(), everything=everything)
+    def report_suppressed(self, *, everything: bool = False) -> None:
+        """Report suppressed lines of periods that are over. Call it regularly, and at the end with ``everything``."""
+        self._report(self._clock(), everything=everything)
 
-    def _tell(self, now: float, *, everything: bool = False) -> None:
+    def _report(self, now: float, *, everything: bool = False) -> None:
         for (level, event), period in list(self._periods.items()):
             if everything or not 0 <= now - period.began < PERIOD:
                 del self._periods[(level, event)]
@@ -90,30 +92,30 @@ class Logger:
     def _write(self, now: float, level: str, event: str, facts: dict[str, Any]) -> None:
         if self._json:
             line = json.dumps({"at": round(now, 6), "level": level, "event": event, **facts}, default=printable)
-            line = line.replace("\x7f", "\\u007f")  # the one character of its kind that JSON lets through
+            line = line.replace("\x7f", "\\u007f")  # the one control character that JSON does not escape
         else:
             at = time.strftime("%H:%M:%S", time.localtime(now))
-            told = "  ".join(f"{name}={_quoted(printable(value))}" for name, value in facts.items())
-            line = f"{at} {level:7} {event}{'  ' if told else ''}{told}"
+            shown = "  ".join(f"{name}={_quoted(printable(value))}" for name, value in facts.items())
+            line = f"{at} {level:7} {event}{'  ' if shown else ''}{shown}"
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            pass  # a log that nobody can read is no reason to stop
+            pass  # a broken log is no reason to stop
 
 
 _NAMES = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"))
 
 
 class LibraryLog(logging.Handler):
-    """Lines of libraries, as lines of ours: in the same format, with the same limit, and escaped as well."""
+    """Writes log records of libraries like our own lines: same format, flood limit and escaping."""
 
     def __init__(self, log: Logger) -> None:
         super().__init__()
         self._log = log
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line of a library."""
         level = next((name for number, name in _NAMES if record.levelno >= number), "debug")
         error = record.exc_info[1] if record.exc_info else None
         facts = {"error": repr(error)} if error is not None else {}
@@ -121,7 +123,7 @@ class LibraryLog(logging.Handler):
 
 
 def printable(value: Any) -> str:
-    """A value for a terminal: whatever it would obey is escaped."""
+    """A value for a terminal, with control characters escaped."""
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     if text.isprintable() and "\\" not in text:
         return text
@@ -133,5 +135,5 @@ def _escaped(character: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In quotes where it could be taken for more than one value."""
+    """The text, in quotes if it is ambiguous without."""
     return text if text and not any(each in text for each in ' "=') else '"' + text.replace('"', '\\"') + '"'

@@ -59,7 +59,7 @@ class Rounds:
         self._timer = runtime.loop.call_later(ROUND, self._run)
         if runtime.lease_hold.needed:
             runtime.touched()
-        runtime.log.tell_suppressed()
+        runtime.log.report_suppressed()
         now = runtime.loop.time()
         runtime.readers.save_soon(now)
         self._visit(iter(list(self.stalled)), lambda session: session.work())

@@ -1,8 +1,4 @@
-"""Every option of the broker, typed, with its default and the reason for it.
-
-Where they come from, and the errors about them: ``configuration``. ``penstock.example.toml`` shows
-them all.
-"""
+"""All options of the broker: types, defaults and their reasons. ``penstock.example.toml`` shows them all."""
 
 from __future__ import annotations
 
@@ -33,8 +29,7 @@ Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
 
 MEBIBYTE = 2**20
-#: Every segment begins with a list of all namespaces and queues, in one block of 64 MiB at most, however long the
-#: names are.
+#: A segment begins with a list of all namespaces and queues, which must fit into one block of 64 MiB.
 MOST_QUEUES = 16_000
 MOST_NAMESPACES = 1_000
 
@@ -45,7 +40,7 @@ class FlightListener(ListenOptions, frozen=True, kw_only=True):
     address: str = "127.0.0.1:8815"
 
 
-#: It stands for "where that is possible": without pyarrow it is left out. Who asks for an endpoint must get one.
+#: The default means "if possible": without pyarrow there is no endpoint. One that is configured must start.
 DEFAULT_FLIGHT = FlightListener()
 
 
@@ -53,19 +48,19 @@ class HttpListener(ListenOptions, frozen=True, kw_only=True):
     """The HTTP API, metrics and the console."""
 
     address: str = "127.0.0.1:9180"
-    #: Where browsers reach the console, if a reverse proxy stands before it, as in https://mq.example.com.
+    #: The URL of the console for browsers behind a reverse proxy, as in https://mq.example.com.
     public_url: str = ""
-    #: More host names by which it is reached without TLS. Addresses, localhost, the name of this machine and those of
-    #: ``address`` and ``public_url`` are known; a browser that comes by another name may be led by a hostile page.
+    #: More host names for requests without TLS. Addresses, localhost, this machine's name and those of ``address`` and
+    #: ``public_url`` are accepted; with any other name a hostile page may have sent the browser (DNS rebinding).
     host_names: list[str] = field(default_factory=list)
     #: Addresses and networks of reverse proxies, whose X-Forwarded-For says who the client is.
     proxy_from: list[str] = field(default_factory=list)
-    #: Everybody who can connect may read the metrics; otherwise the right to view is needed.
+    #: Serve metrics to all clients; otherwise they need the right to view.
     public_metrics: bool = False
-    #: Where backups are made; empty: beside the data folder, with -backups behind its name, or the folder backups in
-    #: the data folder where the broker may not write beside it.
+    #: The folder of backups. Empty: beside the data folder, with -backups after its name; or the folder backups in the
+    #: data folder if the broker may not write beside it.
     backups: str = ""
-    #: The folder that pipelines write to, to show how far they are.
+    #: The folder that pipelines write to, for their progress.
     lake: str = ""
 
     def __post_init__(self) -> None:
@@ -78,33 +73,32 @@ class HttpListener(ListenOptions, frozen=True, kw_only=True):
         check_networks("proxy_from", self.proxy_from)
 
 
-#: As for Flight: without uvicorn it is left out, unless it was asked for.
+#: As for Flight: without uvicorn there is none, unless it is configured.
 DEFAULT_HTTP = HttpListener()
 
 
 class JournalOptions(OptionTable, frozen=True, kw_only=True):
-    """Where, how durable, how large, for how long."""
+    """Place, durability, size and history of the journal."""
 
     #: A database that brokers on several machines own in turn, as in postgresql://mq@db.example.com/penstock. Empty:
     #: the journal is files in the data folder.
     url: str = ""
-    #: commit: nothing is confirmed before it is on disk. interval: every interval_ms. os: when the system likes.
+    #: When the journal is synced: before each confirmation, every interval_ms, or when the system decides.
     durability: Literal["commit", "interval", "os"] = "commit"
     interval_ms: Positive = 50
-    #: A segment is finished at this size or age. Smaller ones give space back sooner, and are more files.
+    #: A segment is finished at this size or age. Smaller segments free space sooner, but are more files.
     segment_bytes: Positive = 128 * MEBIBYTE
     segment_seconds: Positive = 3600
-    #: Settled history is kept for readers this long, and up to this size; 0 = without limit. A week is what people
-    #: need to notice that a pipeline has stopped, and to run it again.
+    #: How long, and up to which size, settled history is kept for readers; 0 = without limit. A week is enough to
+    #: notice that a pipeline has stopped, and to run it again.
     retention_seconds: NotNegative = 7 * 24 * 3600
     retention_bytes: NotNegative = 0
-    #: A reader may pin history until it has read it: if it was heard of not longer ago than this (0 = nobody can), and
-    #: up to so many bytes beyond the retention (0 = without limit). A week, as for retention itself; the bytes are
-    #: there because a reader that is forgotten must not fill the disk.
+    #: A reader may pin history until it has read it: if its last report is not older than this (0 = pins are off), and
+    #: up to so many bytes beyond the retention (0 = without limit), so that a forgotten reader can't fill the disk.
     pin_seconds: NotNegative = 7 * 24 * 3600
     pin_bytes: NotNegative = 10 * 1024 * MEBIBYTE
-    #: Publishing is refused when the disk has less free space than this, or than ``admission.MESSAGE_BYTES`` for each
-    #: message in the queues; consuming goes on.
+    #: Publishing is refused while the disk has less free space than this, or than ``admission.MESSAGE_BYTES`` for each
+    #: message in the queues. Consuming goes on.
     min_free_bytes: NotNegative = 1024 * MEBIBYTE
 
     def __post_init__(self) -> None:
@@ -129,55 +123,55 @@ class JournalOptions(OptionTable, frozen=True, kw_only=True):
 
 
 class Limits(OptionTable, frozen=True, kw_only=True):
-    """What one peer, or all together, may cost."""
+    """Resource limits per client and per broker."""
 
     #: Each connection costs a few kilobytes and a file descriptor.
     connections: Positive = 10_000
-    #: One machine with a bug in its pool must not lock out the others.
+    #: One client with a faulty connection pool must not lock out the others.
     connections_per_address: Positive = 1_000
     #: Large enough for documents, small enough to hold a few in memory.
     payload_bytes: Annotated[int, Meta(gt=0, le=60 * MEBIBYTE)] = 16 * MEBIBYTE
-    #: Of a namespace or a queue that is to be made. 255 is what the protocols can express.
+    #: The longest name of a new namespace or queue. 255 is the limit of the protocols.
     name_bytes: Annotated[int, Meta(gt=0, le=255)] = 255
     #: A message, or a TLS handshake, must be complete this long after its first byte: an unfinished one costs memory.
-    #: Time in which we do not read from it does not count.
+    #: Time while the broker does not read from the connection does not count.
     unfinished_seconds: Annotated[float, Meta(gt=0)] = 60.0
-    #: Close connections that neither send nor wait for anything. 0 = never: a quiet consumer is no fault.
+    #: Close connections that neither send nor wait for messages. 0 = never: a quiet consumer is normal.
     idle_seconds: Seconds = 0.0
-    #: A larger PHPMQ window is cut down to this.
+    #: Larger PHPMQ windows are reduced to this.
     window: Annotated[int, Meta(gt=0, le=65_535)] = 65_535
-    #: Messages that one connection may have, over all its queues: each costs a few hundred bytes while it is out.
+    #: Messages in flight of one connection, over all its queues: each costs a few hundred bytes.
     messages_out: Positive = 100_000
-    #: Messages that all connections may have. Towards it, each may have as many as are left, so nobody takes them all.
+    #: Messages in flight of all connections. Near the limit, one connection may have at most as many as are left.
     messages_out_total: Positive = 500_000
-    #: Requests of one connection that wait for their answer; more are not read until some are answered.
+    #: Unanswered requests of one connection; more are not read until some are answered.
     pipelined_requests: Positive = 1_000
-    #: Output that waits for a slow peer; more deliveries are not read from disk until it is taken. Where peers are many
-    #: it is less, so that all together have a quarter of memory_bytes, but 16 KiB while there is memory.
+    #: Buffered output for a slow peer; above it no more deliveries are read from disk. With many peers it is less, so
+    #: that all share a quarter of memory_bytes, but at least 16 KiB while there is memory.
     output_bytes: Positive = 1 * MEBIBYTE
-    #: All that is kept for a moment, for all connections together. A quarter is for what was received and is not on
-    #: disk: above it nobody is read from. A quarter is for output: above it messages stay in the journal until there
-    #: is room, and who takes nothing meanwhile is closed. Half is for unfinished input: above it the slowest go.
+    #: Buffers of all connections. A quarter is for data that is received but not on disk: above it reading stops.
+    #: A quarter is for output: above it messages stay in the journal, and connections that take none of their
+    #: output are closed. Half is for unfinished input: above it the slowest connections are closed.
     memory_bytes: Positive = 512 * MEBIBYTE
-    #: What is known of messages is in memory while they lie on disk: about 20 bytes for each that waits, 400 for one
-    #: that is out, 200 for a request ID. Above it publishing is refused; consuming goes on.
+    #: The queues' state: about 20 bytes for each waiting message, 400 for one in flight, 200 for a request ID. Payloads
+    #: are on disk. Above it publishing is refused; consuming goes on.
     state_bytes: Positive = 2048 * MEBIBYTE
-    #: A queue costs about three kilobytes of memory for ever, so a peer that invents names is stopped.
+    #: A queue costs about three kilobytes of memory until it is deleted, so peers can't create them without limit.
     queues: Annotated[int, Meta(gt=0, le=MOST_QUEUES)] = 10_000
-    #: Queues that the peers of one address may make: nobody takes all the places. An access rule can say otherwise.
+    #: Queues that the peers of one address may create, so that none uses up ``queues``. Access rules can override it.
     queues_per_address: Positive = 1_000
     namespaces: Annotated[int, Meta(gt=0, le=MOST_NAMESPACES)] = 1_000
-    #: Names that one identity may have: of writers, with so many partitions, and of readers. All together may have
-    #: 10,000 writers with 1,000,000 partitions, and 1,000 readers, so nobody takes more than a tenth of it.
+    #: Names of one identity: of writers, with so many partitions, and of readers. Each is a tenth of what all may have:
+    #: 10,000 writers with 1,000,000 partitions, and 1,000 readers.
     writers_per_identity: Positive = 1_000
     partitions_per_identity: Positive = 100_000
     readers_per_identity: Positive = 100
-    #: A publish that is refused (full queue, full disk), over a protocol that can't say so: the peer waits this long.
+    #: How long a peer waits after a refused publish (full queue, full disk) over a protocol without such an answer.
     refused_seconds: Seconds = 30.0
 
 
 class LogOptions(OptionTable, frozen=True, kw_only=True):
-    """What is said, and how."""
+    """Level and format of the log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     #: auto: readable on a terminal, JSON otherwise.
@@ -185,11 +179,11 @@ class LogOptions(OptionTable, frozen=True, kw_only=True):
 
 
 class TraceOptions(OptionTable, frozen=True, kw_only=True):
-    """Traces of messages, for a collector of OpenTelemetry."""
+    """Traces of messages, for an OpenTelemetry collector."""
 
-    #: Where it takes OTLP over HTTP. Empty: there are no traces.
+    #: The collector's URL for OTLP over HTTP. Empty: no traces.
     endpoint: str = ""
-    #: The share of messages that have a trace.
+    #: The share of messages that are traced.
     ratio: Annotated[float, Meta(ge=0, le=1)] = 1.0
     #: Patterns of namespace/queue (* and ?). A namespace alone is all its queues.
     queues: list[str] = field(default_factory=lambda: ["*"])
@@ -213,23 +207,23 @@ def _is_web_address(text: str) -> bool:
 
 
 class AccessRule(OptionTable, frozen=True, kw_only=True):
-    """Who may do what, where. A peer must match everything that is given of the four that say who."""
+    """Rights of peers on queues. A peer must match all of subject, user, network and token that the rule gives."""
 
-    #: The identity of whoever matches, to which the names of its readers and writers belong. Empty: that of the token,
-    #: the subject or the network. Rules with the same name are of one identity.
+    #: The identity of matching peers, which owns the names of their readers and writers. Empty: that of the token, the
+    #: subject or the network. Rules with the same name have one identity.
     name: Annotated[str, Meta(max_length=100)] = ""
     #: The certificate's subject (see endpoint/certificate_subjects.py), or a pattern of it (* and ?).
     subject: str = ""
     #: The user at the other end of a Unix-domain socket, by name or number.
     user: str = ""
-    #: The network that the peer's address is in, as in 10.0.0.0/8.
+    #: The network of the peer's address, as in 10.0.0.0/8.
     network: str = ""
-    #: SHA-256 of the token that the peer shows, in hex. Over Flight only: the other protocols can't show one.
+    #: SHA-256 of the peer's token, in hex. Over Flight and HTTP only: the other protocols have no tokens.
     token_sha256: str = ""
     may: list[Right]
     #: Patterns of namespace/queue (* and ?). A namespace alone is all its queues.
     where: list[str] = field(default_factory=lambda: ["*"])
-    #: Queues that all who match may make together; without it the limit is that of their addresses.
+    #: Queues that all matching peers may create together; without it, the limit of their addresses applies.
     queues: NotNegative | None = None
 
     def __post_init__(self) -> None:
@@ -248,15 +242,15 @@ class AccessRule(OptionTable, frozen=True, kw_only=True):
 
 
 class _Storage(OptionTable, frozen=True, kw_only=True):
-    """Where messages are kept."""
+    """The place of messages."""
 
     data: str = "./penstock-data"
-    #: Keep everything in memory, and nothing after the end.
+    #: Keep everything in memory only.
     ephemeral: bool = False
 
 
 def _listener_fields() -> list[tuple[str, Any, Any]]:
-    """A list of listeners for each protocol, named for it; one at the protocol's port unless told otherwise."""
+    """A field for each protocol: a list of listeners, by default one at the protocol's port."""
     fields = []
     for protocol in protocols().values():
         kind = protocol.part("listener")
@@ -279,27 +273,27 @@ _Listening: Any = defstruct(
 
 
 class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-arg]  # its fields are those of the table
-    """Everything ``penstock serve`` can be told. Each protocol has a field of its name: a list of its listeners."""
+    """All options of ``penstock serve``. Each protocol has a field of its name: the list of its listeners."""
 
-    #: None is off.
+    #: None: off.
     flight: FlightListener | None = DEFAULT_FLIGHT
     http: HttpListener | None = DEFAULT_HTTP
-    #: The first admin token is written here, for its user alone. Empty: it is printed on a terminal; where none watches
-    #: it is in ``admin-token`` in the data folder.
+    #: The file for the first admin token, readable by the broker's user alone. Empty: it is printed on the terminal, or
+    #: without one written to ``admin-token`` in the data folder.
     admin_token_file: str = ""
-    #: Listen to other machines without TLS.
+    #: Permit listeners for other machines without TLS.
     insecure_bind: bool = False
-    #: Written when everything accepts, or the broker stands by; replaced when that changes, removed at the end.
+    #: Written once all listeners accept, or the broker stands by; replaced when that changes, removed at the end.
     ready_file: str = ""
-    #: How long a stop may take before it is cut short.
+    #: The longest time for an orderly stop.
     drain_seconds: Seconds = 10.0
     journal: JournalOptions = JournalOptions()
     limits: Limits = Limits()
     log: LogOptions = LogOptions()
     traces: TraceOptions = TraceOptions()
-    #: Without rules everybody may do everything; with rules, only what one of them says.
+    #: Without rules all peers have all rights; with rules, those that the rules grant.
     access: list[AccessRule] = field(default_factory=list)
-    #: Queues that exist from the start, by namespace/name. Their rules are applied at every start.
+    #: Queues by namespace/name. They are created, and their rules applied, at each start.
     queues: dict[str, QueueRules] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -311,9 +305,9 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
         if self.http is not None:
             self._check_reach(("http", "address"), self.http)
         elif self.traces.endpoint:
-            raise OptionError(("traces", "endpoint"), "traces are made by the HTTP process, and http is off")
+            raise OptionError(("traces", "endpoint"), "the HTTP process makes traces, and http is off")
         if self.journal.url and self.ephemeral:
-            raise OptionError(("journal", "url"), "an ephemeral broker keeps its journal in memory, and in no database")
+            raise OptionError(("journal", "url"), "an ephemeral broker keeps its journal in memory, not in a database")
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):

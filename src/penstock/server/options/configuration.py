@@ -1,8 +1,7 @@
-"""Where options come from: defaults < TOML file < environment < flags. And errors that say where they came from.
+"""Layers of options: defaults < TOML file < environment < flags.
 
-Each layer is a table like the TOML file; the layers are laid over each other, and the result is checked once
-(``option_tree``). Every value remembers its origin, so that an error can name the file and line, the variable or the
-flag.
+Each layer is a table like the TOML file. The layers are merged, and the result is checked once (``option_tree``). Each
+value keeps its origin, so that errors name the file and line, the variable or the flag.
 """
 
 from __future__ import annotations
@@ -15,35 +14,35 @@ from typing import Any
 from penstock.endpoint import bounded_toml
 from penstock.protocols import protocols
 from penstock.server.options.broker_options import BrokerOptions, FlightListener, HttpListener
-from penstock.server.options.environment import PREFIX, Sorted, sort_out
+from penstock.server.options.environment import PREFIX, Variables, classify
 from penstock.server.options.listener_options import ListenOptions
 from penstock.server.options.option_tree import ROOT, OptionPath, check, is_text, known_keys
 from penstock.server.options.toml_lines import lines_of
 
 DEFAULT = "default"
-#: What an environment variable can't say: it would have to be a table.
-#: Listeners of which there is one at most, each with a process of its own.
+#: Listeners with a companion process: one of each at most.
 ENDPOINTS: dict[str, type[ListenOptions]] = {"flight": FlightListener, "http": HttpListener}
+#: Tables, for which there is no environment variable.
 _TABLES = ("access", "queues", "journal", "limits", "log", "traces")
 _SECTIONS = ("journal", "limits", "log", "traces", *ENDPOINTS)
 
 
 class ConfigurationError(Exception):
-    """Options that can't be used: which, where they came from, and what would be right. The notes have all but one."""
+    """Problems of options, each with the value's origin and advice: the first as text, the others as notes."""
 
 
 class Layers:
-    """The options so far, and where each of them came from."""
+    """Merged options, and the origin of each."""
 
     def __init__(self) -> None:
         self.table: dict[str, Any] = {}
-        #: The variables of the environment, by what they are.
-        self.variables = Sorted([], [], [])
-        #: Where each key came from, tables and lists included.
+        #: The environment variables by kind.
+        self.variables = Variables([], [], [])
+        #: The origin of each key, tables and lists included.
         self._origins: dict[OptionPath, str] = {}
 
     def add_file(self, path: str) -> None:
-        """Lay a TOML file over what is there."""
+        """Add the layer of a TOML file."""
         try:
             text = _read(path)
             table = bounded_toml.parse(text)
@@ -51,12 +50,12 @@ class Layers:
             raise ConfigurationError(f"{path}: {error.strerror or error}") from None
         except ValueError as error:
             raise ConfigurationError(f"{path}: {error}") from None
-        self._lay(self.table, table, ROOT, path)
+        self._merge(self.table, table, ROOT, path)
         self._origins |= {option: f"{path}, line {line}" for option, line in lines_of(text).items()}
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Lay the variables that name an option over what is there. See ``variables`` for the others."""
-        self.variables = sort_out(environment, variables())
+        """Add the layer of environment variables. Those that name no option are in ``variables``."""
+        self.variables = classify(environment, variables())
         for variable in self.variables.options:
             path = _path_of(variable)
             text = environment[variable]
@@ -64,24 +63,24 @@ class Layers:
             self.add_value(path, value, f"the environment variable {variable}")
 
     def add_value(self, path: tuple[str | int, ...], value: Any, origin: str) -> None:
-        """Set one option, named by its path."""
+        """Set one option."""
         for key in reversed(path):
             value = {key: value}
-        self._lay(self.table, value, ROOT, origin)
+        self._merge(self.table, value, ROOT, origin)
 
     def options(self) -> BrokerOptions:
         """The options, checked. Raises ConfigurationError."""
         options, problems = check(self._spelled_out())
         if options is not None:
             return options
-        first, *others = (self._told(*problem) for problem in problems)
+        first, *others = (self._located(*problem) for problem in problems)
         error = ConfigurationError(first)
         for each in others:
             error.add_note(each)
         raise error
 
     def origin(self, path: OptionPath) -> str:
-        """Where the value at this path came from: a file and line, a variable, a flag, or ``default``."""
+        """The origin of the value at a path: a file and line, a variable, a flag, or ``default``."""
         value: Any = self._spelled_out()
         try:
             for step in path:
@@ -91,12 +90,12 @@ class Layers:
         return self._nearest(path)
 
     def _nearest(self, path: OptionPath) -> str:
-        """Where the value at this path came from, or the table or list that it is in, or would be in."""
+        """The origin of the value at a path, or of the closest table or list around it."""
         prefixes = (OptionPath(path[:end]) for end in range(len(path), 0, -1))
         return next((self._origins[each] for each in prefixes if each in self._origins), DEFAULT)
 
     def _spelled_out(self) -> dict[str, Any]:
-        """The table, with every listener as a table."""
+        """The merged table, with every listener as a table."""
         table = dict(self.table)
         for protocol in protocols():
             if protocol in table:
@@ -108,7 +107,7 @@ class Layers:
                 table[endpoint] = None if value == "off" else value
         return table
 
-    def _lay(self, under: dict[str, Any], over: Mapping[str, Any], path: OptionPath, origin: str) -> None:
+    def _merge(self, under: dict[str, Any], over: Mapping[str, Any], path: OptionPath, origin: str) -> None:
         for key, value in over.items():
             place = path / key
             endpoint = path == ROOT and key in ENDPOINTS
@@ -116,11 +115,11 @@ class Layers:
                 continue  # an option of an endpoint that is off does not switch it on
             self._origins[place] = origin
             if endpoint and value != "off":
-                value = self._listener(key, value)  # noqa: PLW2901 - its other options stay as they are
+                value = self._listener(key, value)  # noqa: PLW2901 - and its other options stay
             if isinstance(value, dict):
                 if not isinstance(under.get(key), dict):
                     under[key] = {}
-                self._lay(under[key], value, place, origin)
+                self._merge(under[key], value, place, origin)
             else:
                 replaced, under[key] = under.get(key), value
                 if not isinstance(replaced, dict | list):
@@ -129,7 +128,7 @@ class Layers:
                     del self._origins[old]
 
     def _listener(self, protocol: str, value: Any) -> Any:
-        """A listener given as text: the address, then options after commas. A comma may be part of a value."""
+        """Parse a listener given as text: the address, then options after commas. Values may contain commas."""
         if not isinstance(value, str):
             return value
         address, comma, rest = value.partition(",")
@@ -138,18 +137,19 @@ class Layers:
             key, equals, text = option.partition("=")
             if not equals:
                 reason = f"{option!r} is not an option of a listener; they follow the address as name=value, as in"
-                raise ConfigurationError(self._told(ROOT / protocol, f"{reason} {address},{_example(protocol)}"))
+                raise ConfigurationError(self._located(ROOT / protocol, f"{reason} {address},{_example(protocol)}"))
             path = ROOT / protocol / key if protocol in ENDPOINTS else ROOT / protocol / 0 / key
             table[key] = _value(text, path)
         return table
 
-    def _told(self, path: OptionPath, text: str) -> str:
+    def _located(self, path: OptionPath, text: str) -> str:
+        """A problem's text after its origin and path."""
         origin = self._nearest(path)
         return ": ".join([*([origin] if origin != DEFAULT else []), *([str(path)] if path else []), text])
 
 
 def layers(config: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Layers:
-    """All layers. ``flags`` maps a flag to its path and value: ``{"--data": (("data",), "x")}``."""
+    """Merge all layers. ``flags`` maps a flag to its path and value: ``{"--data": (("data",), "x")}``."""
     found = Layers()
     file = config or environment.get(f"{PREFIX}CONFIG")
     if file:
@@ -161,7 +161,7 @@ def layers(config: str | None, environment: Mapping[str, str], flags: Mapping[st
 
 
 def load(config: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> BrokerOptions:
-    """All layers, checked: see :func:`layers`. Raises ConfigurationError."""
+    """Merge and check all layers: see :func:`layers`. Raises ConfigurationError."""
     return layers(config, environment, flags).options()
 
 
@@ -172,25 +172,25 @@ def variables() -> list[str]:
     return [f"{PREFIX}{name.upper()}" for name in names]
 
 
-#: A comma behind which another option begins.
+#: A comma before another option.
 _OPTION = re.compile(r",(?=\w+=)")
 
 
 def _example(listener: str) -> str:
-    """An option that a listener of this protocol has."""
+    """An example of a listener's option."""
     kind: type[ListenOptions] = ENDPOINTS.get(listener) or protocols()[listener].part("listener")
     return kind.example
 
 
 def _path_of(variable: str) -> OptionPath:
-    """The option that an environment variable names."""
+    """The option of an environment variable."""
     name = variable.removeprefix(PREFIX).lower()
     section, _, key = name.partition("_")
     return ROOT / section / key if key and section in _SECTIONS else ROOT / name
 
 
 def _value(text: str, path: OptionPath) -> Any:
-    """A value as TOML would read it, if the option is not text anyway. What TOML can't read is text."""
+    """Parse a value like TOML, unless the option is text. A value that is not TOML is text."""
     if is_text(path):
         return text
     try:
@@ -200,7 +200,7 @@ def _value(text: str, path: OptionPath) -> Any:
 
 
 def _read(path: str) -> str:
-    """The text of a file, and no more of it than is parsed."""
+    """The text of a file, up to the limit of the parser."""
     with Path(path).open(encoding="utf-8") as file:
         return file.read(bounded_toml.TEXT_BYTES + 1)
 

@@ -1,7 +1,7 @@
-"""What the options of all listeners share: an address, TLS, a load balancer. Each protocol adds its own.
+"""Options of all listeners: an address, TLS, a load balancer. Each protocol adds its own.
 
-A module of listener options is read while the configuration's types are made, so it imports nothing of the server but
-this module.
+Modules of listener options are imported while the configuration's types are built. Of the server they import only this
+module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 
 class ListenAddress(NamedTuple):
-    """Where a listener listens: a host and port, or the path of a Unix-domain socket."""
+    """The address of a listener: a host and port, or the path of a Unix-domain socket."""
 
     host: str = ""
     port: int = 0
@@ -21,7 +21,7 @@ class ListenAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ListenAddress:
-        """From ``host:port``, ``[ipv6]:port`` or ``unix:PATH``. Raises ValueError with what would be right."""
+        """Parse ``host:port``, ``[ipv6]:port`` or ``unix:PATH``. Raises ValueError with the right form."""
         if text.startswith("unix:"):
             if not text[5:]:
                 raise ValueError("unix: is followed by the path of the socket, as in unix:/run/penstock/phpmq.sock")
@@ -50,9 +50,9 @@ class ListenAddress(NamedTuple):
 
 
 class OptionError(ValueError):
-    """A value that its type allows and its neighbours don't.
+    """A value that its type allows, but other options don't.
 
-    ``path`` is the option's, seen from the table at hand: its key, or the keys and indices that lead to it.
+    ``path`` leads from the table that raises it to the option: a key, or keys and indices.
     """
 
     def __init__(self, path: str | tuple[str | int, ...], text: str) -> None:
@@ -61,7 +61,7 @@ class OptionError(ValueError):
 
 
 def check_networks(option: str, networks: list[str]) -> None:
-    """Raises OptionError for the first that is no address and no network."""
+    """Raises OptionError for the first text that is neither an address nor a network."""
     for index, each in enumerate(networks):
         try:
             ipaddress.ip_network(each)
@@ -70,19 +70,19 @@ def check_networks(option: str, networks: list[str]) -> None:
 
 
 class OptionTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An options table: keyword only, and a key that is not known is an error."""
+    """A table of options. Unknown keys are errors."""
 
 
 class ListenOptions(OptionTable, frozen=True, kw_only=True):
-    """What everything has that listens: an address, and TLS."""
+    """Options of all listeners, companion processes included: an address, and TLS."""
 
     address: str
-    #: PEM files. With a certificate, the listener speaks TLS; with a client CA, clients must show a certificate of it.
+    #: PEM files. With a certificate the listener speaks TLS; with a client CA, clients need a certificate signed by it.
     tls_certificate: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
 
-    #: An option as it follows the address, for errors that show how.
+    #: An example of an option after the address, for errors.
     example: ClassVar[str] = "tls_certificate=cert.pem"
 
     def __post_init__(self) -> None:
@@ -95,11 +95,11 @@ class ListenOptions(OptionTable, frozen=True, kw_only=True):
 
 
 class Listener(ListenOptions, frozen=True, kw_only=True):
-    """What the listeners of all protocols have."""
+    """Options of the listeners of all protocols."""
 
-    #: Every connection begins with a header of the PROXY protocol, version 2, which says whose it is.
+    #: Every connection begins with a header of the PROXY protocol, version 2, with the client's address.
     proxy_protocol: bool = False
-    #: Addresses and networks that such headers are taken from; empty: from whoever connects.
+    #: Addresses and networks of trusted load balancers; empty: all.
     proxy_from: list[str] = []
 
     def __post_init__(self) -> None:
@@ -107,11 +107,9 @@ class Listener(ListenOptions, frozen=True, kw_only=True):
         if not self.proxy_from:
             return
         if not self.proxy_protocol:
-            raise OptionError("proxy_from", "it says whose PROXY headers are taken, and proxy_protocol is not on")
+            raise OptionError("proxy_from", "proxy_from limits who may send PROXY headers, and proxy_protocol is off")
         if ListenAddress.parse(self.address).path:
-            reason = (
-                "over a Unix-domain socket nobody has an address: the permissions of its folder say who may connect"
-            )
+            reason = "peers of a Unix-domain socket have no address: limit them by the permissions of its folder"
             raise OptionError("proxy_from", reason)
         check_networks("proxy_from", self.proxy_from)
 

@@ -1,7 +1,7 @@
-"""The options as a tree of types: what is at a path, whether a value fits there, and in words what would.
+"""The options as a tree of types: the type at a path, whether a value fits, and which values would.
 
-A table is checked value by value along the types of ``options``, so that every problem has its path. Msgspec converts
-the single values, and is not asked why one does not fit: the type says that.
+A table is checked value by value along the types of ``broker_options``, so that each problem has its path. Msgspec
+converts the single values; the texts of errors come from the types.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OptionPath(tuple[str | int, ...]):
         for at, step in enumerate(self):
             if isinstance(step, int):
                 yield f"[{step}]"
-            else:  # a queue's name has a slash, and dots perhaps
+            else:  # a queue's name has a slash, and may have dots
                 yield f'["{step}"]' if self[:at] == ("queues",) else f".{step}"
 
 
@@ -40,21 +40,21 @@ ROOT = OptionPath()
 
 
 class OptionProblem(NamedTuple):
-    """What is wrong with an option, and what would be right."""
+    """A problem of an option, and the values that would fit."""
 
     path: OptionPath
     text: str
 
 
 def check(table: dict[str, Any]) -> tuple[BrokerOptions | None, list[OptionProblem]]:
-    """The options that a table means, or all that is wrong with it."""
+    """The options of a table, or all its problems."""
     problems: list[OptionProblem] = []
     options = _convert(table, BrokerOptions, ROOT, problems)
     return (None if problems else options), problems
 
 
 def _convert(value: Any, kind: Any, path: OptionPath, problems: list[OptionProblem]) -> Any:
-    """The value as its type wants it. If anything is wrong, that is added to the problems, and the result of no use."""
+    """Convert a value to its type. If problems are added, the result is meaningless."""
     plain = _plain(kind)
     if _is_table(plain) and isinstance(value, dict):
         return _convert_table(value, plain, path, problems)
@@ -90,7 +90,7 @@ def _convert_table(value: dict[str, Any], kind: Any, path: OptionPath, problems:
 
 
 def _built(kind: Any, given: dict[str, Any], path: OptionPath, problems: list[OptionProblem]) -> Any:
-    """The table, whose values fit their types; whether they fit each other it says itself."""
+    """Build a table, which checks its values against each other."""
     try:
         return kind(**given)
     except OptionError as error:
@@ -107,7 +107,7 @@ def known_keys(path: OptionPath) -> list[str]:
 
 
 def is_text(path: OptionPath) -> bool:
-    """Whether the option is text, or can be: then it is taken as it is where everything is text."""
+    """Whether the option is text, or can be: then an environment variable's value is taken literally."""
     kind = _type_at(path)
     if _is_table(kind):
         return issubclass(kind, ListenOptions)
@@ -144,7 +144,7 @@ def _inside(kind: Any, step: str | int) -> Any:
 
 
 def _plain(kind: Any) -> Any:
-    """Without the None that an option may also be."""
+    """The type without ``None``."""
     others = [each for each in get_args(kind) if each is not NoneType]
     return others[0] if len(others) < len(get_args(kind)) else kind
 
@@ -154,18 +154,18 @@ def _is_table(kind: Any) -> bool:
 
 
 def _info(kind: Any) -> inspect.Type:
-    """What msgspec knows of a type, without its title and description."""
+    """Msgspec's description of a type, without title and description."""
     info = inspect.type_info(kind)
     return info.type if isinstance(info, inspect.Metadata) else info
 
 
 def _shown(value: Any) -> str:
-    """The value that is at fault, as TOML would have it."""
-    return msgspec.json.encode(value).decode() if not isinstance(value, dict | list) else "what is there"
+    """A wrong value in TOML's syntax."""
+    return msgspec.json.encode(value).decode() if not isinstance(value, dict | list) else "this value"
 
 
 def _words(kind: inspect.Type) -> str:
-    """What a type takes: ``one of "commit", "interval", "os"``, ``a whole number from 1 up``."""
+    """The values of a type in words: ``one of "commit", "interval", "os"``, ``a whole number from 1 up``."""
     match kind:
         case inspect.LiteralType(values):
             return "one of " + ", ".join(f'"{each}"' for each in values)

@@ -1,6 +1,6 @@
-"""The line of each key of a TOML file, which Python's parser does not tell.
+"""The line of each key of a TOML file, which Python's parser does not report.
 
-It is found by giving that parser one statement after the other.
+Each statement is parsed alone; the statements' line numbers are known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.server.options.option_tree import ROOT, OptionPath
 
 
 def lines_of(text: str) -> dict[OptionPath, int]:
-    """The line at which each key is set and each table begins. The text must be TOML."""
+    """The line at which each key is set and each table begins. The text must be valid TOML."""
     found: dict[OptionPath, int] = {}
     counts: dict[OptionPath, int] = {}
     inside = ROOT
@@ -28,7 +28,7 @@ def lines_of(text: str) -> dict[OptionPath, int]:
 
 
 def _opened(table: Any, counts: dict[OptionPath, int]) -> tuple[OptionPath, OptionPath]:
-    """The path that a header names, and that of what follows it: in an array of tables, its last one."""
+    """The path of a table header, and the path of the keys below it: in an array of tables, its last table."""
     path = inside = ROOT
     while isinstance(table, dict) and table:
         [(key, table)] = table.items()

@@ -1,8 +1,7 @@
-"""The processes beside the broker, and the private socket on which they ask it.
+"""The companion processes of a broker, and their private socket.
 
-On a journal of its own the broker opens them when it serves. On one that others may take over, the HTTP process is
-there all the while, so that whoever asks is told that this broker stands by; the Flight endpoint listens only while it
-serves.
+A broker on a journal of its own starts them when it serves. On a shared journal the HTTP process runs all the time, so
+that it can answer that this broker stands by; the Flight endpoint runs only while the broker serves.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ from penstock.server.process.readiness import Listening
 
 
 class Companions:
-    """Starts and ends them. What is on already stays on."""
+    """Starts and ends them. Those that run already are left alone."""
 
     def __init__(self, options: BrokerOptions, log: Logger) -> None:
-        """Raises ListenError if one was asked for and can't be."""
+        """Raises ListenError for one that was configured but can't run."""
         self._log = log
         self._flight: EndpointSettings | None = wanted_settings(options, log)
         self._http: AdminSettings | None = wanted_http(options, log)
         self._socket: PrivateSocket | None = None
-        #: Those that run, by what the ready file calls them.
+        #: Running processes by their name in the ready file.
         self.running: dict[str, CompanionProcess] = {}
 
     @property
     def has_http(self) -> bool:
-        """Whether there is, or will be, an HTTP process."""
+        """Whether an HTTP process is configured."""
         return self._http is not None
 
     @property
     def listening(self) -> list[Listening]:
-        """Where they listen."""
+        """The addresses of running processes."""
         return [Listening(name, process.address) for name, process in self.running.items() if process.address]
 
     async def open_socket(self, answers: Answers, notes: NoteStore | None) -> None:
-        """Have requests answered by these from now on. Raises OSError."""
+        """Open the socket, or replace what answers on it. Raises OSError."""
         if self._socket is not None:
             self._socket.answer_with(answers)
             return
@@ -55,7 +54,7 @@ class Companions:
         self._socket = private
 
     async def start(self, journal: str, *, flight: bool) -> None:
-        """Start those that do not run: the HTTP process, and the endpoint if it is wanted. Raises ListenError."""
+        """Start the HTTP process, and the Flight endpoint if ``flight``. Raises ListenError."""
         assert self._socket is not None
         where = {"journal": journal, "broker_socket": self._socket.path}
         new: dict[str, CompanionProcess] = {}
@@ -67,25 +66,25 @@ class Companions:
         await asyncio.gather(*(each.start() for each in new.values()))
 
     async def stop_flight(self) -> None:
-        """End the Flight endpoint: another broker has one now."""
+        """End the Flight endpoint."""
         endpoint = self.running.pop("flight", None)
         if endpoint is not None:
             await endpoint.stop()
 
     async def close_socket(self, seconds: float) -> None:
-        """Take no more requests; answers that are due may take so long."""
+        """Close the socket, after up to ``seconds`` for answers in progress."""
         if self._socket is not None:
             private, self._socket = self._socket, None
             await private.close(seconds)
 
     async def close(self) -> None:
-        """End all of them, and the socket."""
+        """End the processes, and close the socket."""
         await self.close_socket(0)
         running, self.running = self.running, {}
         await asyncio.gather(*(each.stop() for each in running.values()))
 
     def reload_certificates(self) -> None:
-        """Start those anew that have certificates, with the files as they are now."""
+        """Restart processes that have certificates, with the current files."""
         for name, endpoint in self.running.items():
             if endpoint.reload_certificate():
                 self._log.info("certificate read again", protocol=name, address=endpoint.address)

@@ -11,7 +11,7 @@ from penstock.server.options.broker_options import BrokerOptions
 
 
 def configure_queues(options: BrokerOptions, runtime: Runtime) -> None:
-    """See that the default namespace, and these queues with their rules, are there."""
+    """Create the default namespace and the configured queues, and give them their configured rules."""
     broker, now = runtime.broker, runtime.now()
     broker.create_namespace("default", now)
     listeners = [listener for name in protocols() for listener in options.listeners(name)]
@@ -27,7 +27,7 @@ def configure_queues(options: BrokerOptions, runtime: Runtime) -> None:
 
 
 def _configure(runtime: Runtime, full_name: str, rules: Policy | None, *, dead_letters: bool) -> None:
-    """One queue. Without rules it keeps those it has; ``dead_letters`` False overrules them."""
+    """Create or configure a queue. Without rules it keeps its own; ``dead_letters`` False overrules them."""
     broker, now = runtime.broker, runtime.now()
     namespace, _, name = full_name.partition("/")
     queue = broker.queue(namespace, name)

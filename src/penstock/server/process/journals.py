@@ -1,4 +1,4 @@
-"""The journal that the options ask for, how much history it keeps, and the broker's own folder."""
+"""The journal of a broker's options, and how much history it keeps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from penstock.journal.contract import Durability, OwnerOptions
 from penstock.server.maintenance.retention import Retention
 from penstock.server.options.broker_options import BrokerOptions
 
-#: History that an ephemeral broker keeps for readers, and the part of ``limits.state_bytes`` that it is at most; how
-#: many extents that are, the fewest bytes of one, and by how much one grows.
+#: Bytes of history that an ephemeral broker keeps for readers: at most so many, and at most this part of
+#: ``limits.state_bytes``. They are in so many extents, of at least so many bytes, which grow in steps.
 EPHEMERAL_HISTORY = 64 * 2**20
 EPHEMERAL_PART = 8
 EPHEMERAL_EXTENTS = 8
@@ -18,27 +18,27 @@ EPHEMERAL_STEP = 64 * 1024
 
 
 def chosen_journal(options: BrokerOptions) -> Journal:
-    """The journal. Nothing is touched yet. Raises JournalRefused for a URL that names none."""
-    asked = options.journal
+    """The journal, not opened yet. Raises JournalRefused for an invalid URL."""
+    wanted = options.journal
     if options.ephemeral:
         history = _ephemeral_history(options)
-        extent = min(asked.segment_bytes, max(history // EPHEMERAL_EXTENTS, EPHEMERAL_EXTENT))
+        extent = min(wanted.segment_bytes, max(history // EPHEMERAL_EXTENTS, EPHEMERAL_EXTENT))
         return open_journal("memory:", OwnerOptions(extent_bytes=extent, reserve=EPHEMERAL_STEP))
-    durability, age = Durability[asked.durability.upper()], asked.segment_seconds * SECOND
-    notes = options.data if asked.url else ""
-    owner = OwnerOptions(durability, asked.segment_bytes, age, notes=notes)
-    return open_journal(asked.url or f"file:{options.data}", owner)
+    durability, age = Durability[wanted.durability.upper()], wanted.segment_seconds * SECOND
+    notes = options.data if wanted.url else ""
+    owner = OwnerOptions(durability, wanted.segment_bytes, age, notes=notes)
+    return open_journal(wanted.url or f"file:{options.data}", owner)
 
 
 def chosen_retention(options: BrokerOptions) -> Retention:
-    """How much history the journal keeps. In memory that is little: it counts as state."""
-    asked = options.journal
-    ages = asked.retention_seconds * SECOND, asked.pin_seconds * SECOND
+    """How much history the journal keeps: little in memory, where it counts as state."""
+    wanted = options.journal
+    ages = wanted.retention_seconds * SECOND, wanted.pin_seconds * SECOND
     if not options.ephemeral:
-        return Retention(ages[0], asked.retention_bytes, ages[1], asked.pin_bytes)
+        return Retention(ages[0], wanted.retention_bytes, ages[1], wanted.pin_bytes)
     history = _ephemeral_history(options)
     return Retention(
-        ages[0], min(asked.retention_bytes or history, history), ages[1], min(asked.pin_bytes or history, history)
+        ages[0], min(wanted.retention_bytes or history, history), ages[1], min(wanted.pin_bytes or history, history)
     )
 
 

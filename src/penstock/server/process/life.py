@@ -1,7 +1,7 @@
-"""The life of the process: open the journal, or stand by until it can be had; serve; drain; and stand by again, or end.
+"""The life of the process: open the journal, or stand by for it; serve; drain; then stand by again, or end.
 
 a journal of its own      open → serve → end
-a shared journal          stand by → serve → end, or another broker has taken over → stand by → …
+a shared journal          stand by → serve → end, or lose the journal to another broker → stand by → …
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from penstock.server.process.serving import ProcessParts, Serving
 from penstock.server.process.standing_by import StandingBy
 from penstock.server.process.stopping import Stopping, when_room
 
-#: Seconds after those of a drain in which a stop may still write to a shared journal and give it back. A commit may
-#: wait for a synchronous standby for ever.
+#: Seconds after a drain in which a stop may still write to a shared journal and release it. A commit could wait for a
+#: synchronous standby without end.
 LAST_COMMIT = 1.0
 
 
 class Life:
-    """From start to end."""
+    """Runs the process from start to end."""
 
     def __init__(self, options: BrokerOptions, log: Logger) -> None:
-        """Raises ListenError if a process beside the broker was asked for and can't be."""
+        """Raises ListenError for a companion process that was configured but can't run."""
         self._options = options
         self._log = log
         self._stopping = Stopping(log, self._reload)
@@ -48,18 +48,18 @@ class Life:
             measures=BrokerMeasures(),
         )
         self._serving: Serving | None = None
-        self._waiting: StandingBy | None = None
+        self._standing_by: StandingBy | None = None
 
     async def run(self) -> Exception | None:
-        """Until a signal, or a failure, which is returned. Raises what keeps it from starting."""
+        """Run until a signal, or a failure, which is returned. Raises the reason why a start is not possible."""
         asyncio.get_running_loop().set_exception_handler(self._report)
         journal = chosen_journal(self._options)
         failure = await (self._take_turns(journal) if journal.shared else self._serve_alone(journal))
-        self._log.tell_suppressed(everything=True)
+        self._log.report_suppressed(everything=True)
         return failure
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something went wrong in a corner that nobody looks after: say so, and go on."""
+        """Log an exception that no task handles, and go on."""
         self._log.error("unexpected error", reason=context["message"], error=repr(context.get("exception")))
 
     def _reload(self) -> None:
@@ -68,7 +68,7 @@ class Life:
         self._parts.companions.reload_certificates()
 
     async def _serve(self, opened: Opened) -> Serving:
-        """Serve until that is over."""
+        """Serve until a signal, or a failure."""
         serving = self._serving = Serving(self._parts, opened)
         try:
             await serving.run()
@@ -91,10 +91,10 @@ class Life:
             self._log.warning("ephemeral: nothing is kept after the end")
         min_free = self._options.journal.min_free_bytes
         opened = open_engine(journal.own(), time.time_ns() // 1000, chosen_retention(self._options), min_free=min_free)
-        self._tell_of(opened, time.monotonic() - began, data=self._options.data)
+        self._report_opened(opened, time.monotonic() - began, data=self._options.data)
         return opened
 
-    def _tell_of(self, opened: Opened, seconds: float, **where: str) -> None:
+    def _report_opened(self, opened: Opened, seconds: float, **where: str) -> None:
         for line in opened.report:
             self._log.warning("the journal was put right", what=line)
         for line in opened.upkeep.journal.warnings:
@@ -103,7 +103,7 @@ class Life:
             messages = sum(queue.counters.balance for queue in opened.engine.broker.queues.values())
             self._log.info("journal opened", **where, messages=messages, seconds=round(seconds, 3))
 
-    # In turn with others
+    # On a journal that brokers share
 
     async def _take_turns(self, journal: Journal) -> Exception | None:
         self._stopping.limit(self._options.drain_seconds + LAST_COMMIT, journal.abandon)
@@ -118,7 +118,7 @@ class Life:
 
     async def _take_turns_with(self, journal: Journal) -> Exception | None:
         while not self._stopping.asked:
-            waiting = self._waiting = StandingBy(
+            waiting = self._standing_by = StandingBy(
                 journal,
                 chosen_retention(self._options),
                 self._options.journal.min_free_bytes,
@@ -129,7 +129,7 @@ class Life:
             opened = await waiting.run()
             if opened is None:
                 return None
-            self._tell_of(opened, waiting.took, journal=journal.where)
+            self._report_opened(opened, waiting.took, journal=journal.where)
             reason: Exception | None
             try:
                 serving = await self._serve(opened)
@@ -144,7 +144,7 @@ class Life:
         return None
 
     async def _stand_by(self, owner: str) -> None:
-        """It turned out that another broker serves: say so, to all who ask."""
+        """Another broker serves: answer requests and systemd with its name."""
         companions = self._parts.companions
         await companions.open_socket(StandbyAnswers(self._why), self._parts.folder)
         await companions.start(self._options.journal.url, flight=False)
@@ -154,7 +154,7 @@ class Life:
         await asyncio.to_thread(load_sessions)
 
     def _why(self) -> str:
-        waiting = self._waiting
+        waiting = self._standing_by
         assert waiting is not None
         serves = f"{waiting.owner} serves" if waiting.owner else "nobody serves yet"
         return f"this broker stands by: {waiting.trouble or serves}"

@@ -1,10 +1,10 @@
-"""The folder of a broker whose journal lies elsewhere: what is its own, and no other broker's.
+"""The data folder of a broker whose journal is elsewhere, for what it does not share with other brokers.
 
     admin.sqlite     audit log, jobs, logins and saved queries of its HTTP process
-    broker-socket    where its private socket is
-    lock             no other broker may use the folder meanwhile
+    broker-socket    the folder of its private socket
+    lock             keeps other brokers out of the folder
 
-What all brokers of a journal must know (messages, queues, readers, writers, tokens) is in the journal.
+Messages, queues, readers, writers and tokens, which all brokers of a journal need, are in the journal.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LOCK = "lock"
 
 
 class LocalFolder:
-    """One that is ours until it is closed. It keeps small values, of which a power failure leaves nothing to find."""
+    """Locked until it is closed. It keeps small values, which a power failure may lose."""
 
     def __init__(self, path: str) -> None:
-        """It is made if there is none. Raises OSError, or JournalRefused if another broker has it."""
+        """Create the folder if needed. Raises OSError, or JournalRefused if another broker uses it."""
         self._path = Path(path)
         self._path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
@@ -36,7 +36,7 @@ class LocalFolder:
             ) from None
 
     def get(self, name: str) -> bytes | None:
-        """A value; None if there is none. Raises OSError."""
+        """The value, or None. Raises OSError."""
         try:
             return (self._path / name).read_bytes()
         except FileNotFoundError:
@@ -47,9 +47,9 @@ class LocalFolder:
         (self._path / name).write_bytes(value)
 
     def delete(self, name: str) -> None:
-        """Forget a value. Raises OSError."""
+        """Remove a value, if there is one. Raises OSError."""
         (self._path / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let others have it."""
+        """Unlock the folder."""
         os.close(self._lock)

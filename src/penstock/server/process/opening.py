@@ -1,4 +1,4 @@
-"""Opening a journal: what a start does before anybody may connect."""
+"""Opening a journal: recovery of its state, before anyone may connect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.server.maintenance.upkeep import Upkeep
 
 
 class Opened(NamedTuple):
-    """A running engine, and what the operator should know about the start."""
+    """A running engine, and what the start repaired, for the operator."""
 
     engine: Engine
     upkeep: Upkeep
@@ -33,30 +33,29 @@ def open_engine(
     min_free: int = MIN_FREE,
     followed: Table | None = None,
 ) -> Opened:
-    """Read the newest checkpoint and the log after it, and go on from there. Nothing is changed where that is refused.
+    """Recover the state from the newest checkpoint and the log after it, or from the state of a standby (``followed``).
 
-    Who has followed the journal up to some position knows the state there, and reads what comes after that. Raises
-    JournalRefused, with what to do, when the journal is damaged; it is closed then.
+    Raises JournalRefused, with advice, if the journal is damaged: then it is unchanged and closed.
     """
     try:
-        passed_over: list[str] = []
+        skipped: list[str] = []
         if followed is None or not journal.check_reach(followed.meta.position):
-            followed = table_of(_newest(journal, passed_over))
+            followed = table_of(_newest(journal, skipped))
         table = recover(journal.log, followed, lease=journal.lease)
         journal.begin()
         engine = Engine(journal.log, table, now, cache_bytes=cache_bytes)
     except BaseException:
         journal.close()
         raise
-    report = [*map(str, journal.report), *passed_over, *_give_up(engine, table, journal.given_up, now)]
+    report = [*map(str, journal.report), *skipped, *_give_up(engine, table, journal.given_up, now)]
     report += _set_aside(engine, table, now)
     return Opened(engine, Upkeep(engine, journal, retention, min_free=min_free), report)
 
 
 def _give_up(engine: Engine, table: Table, ranges: tuple[tuple[int, int], ...], now: int) -> list[str]:
-    """Drop the messages whose payloads lay where an operator has given up what was there, by a repair.
+    """Drop the messages in ranges that an operator has given up in a repair.
 
-    Others that can't be read are not given up: they are set aside when somebody asks for them.
+    Other unreadable messages are kept: they are set aside once they are asked for.
     """
     if not ranges:
         return []
@@ -72,12 +71,12 @@ def _give_up(engine: Engine, table: Table, ranges: tuple[tuple[int, int], ...], 
 
 
 def _set_aside(engine: Engine, table: Table, now: int) -> list[str]:
-    """Set messages aside that lie nowhere: they were carried forward, and the copies cut off as if they were torn.
+    """Set aside messages that were carried forward to copies which damage has cut off.
 
-    Only damage does that. They are still counted, and come back if the journal does.
+    They still count, and come back if the copies do.
     """
     rows = np.flatnonzero(table.places() < engine.log.start)
-    if not len(rows):  # as a rule; and NumPy imports much for what follows, while somebody waits for a take-over
+    if not len(rows):  # the usual case; numpy would import much for the rest, during a take-over
         return []
     count = 0
     for number in np.unique(table.columns["queue"][rows]).tolist():
@@ -88,15 +87,15 @@ def _set_aside(engine: Engine, table: Table, now: int) -> list[str]:
 
 
 def _newest(journal: OwnedJournal, report: list[str]) -> Checkpoint | None:
-    """The newest checkpoint that can be read, once it is certain that the log goes on from there."""
+    """The newest readable checkpoint, if the log continues from there."""
     try:
         checkpoint = journal.checkpoints.newest_good()
     except OSError as error:
         raise LogFailed(f"a checkpoint can not be read: {error}. Mend the disk and start again") from error
     report += journal.checkpoints.report
     if checkpoint is not None and not journal.check_reach(checkpoint.position):
-        report.append(f"the checkpoint at {checkpoint.position} is passed over: {TOO_OLD}")
+        report.append(f"the checkpoint at {checkpoint.position} is skipped: {TOO_OLD}")
         checkpoint = None
     if checkpoint is None and journal.expects_checkpoint:
-        report.append("there is no checkpoint of use: the state was worked out from the journal alone")
+        report.append("there is no usable checkpoint: the state was recovered from the journal alone")
     return checkpoint

@@ -12,31 +12,30 @@ from penstock.server.admin.tokens import TokensUnreadable
 from penstock.server.logs import LibraryLog, Logger
 from penstock.server.network.listeners import ListenError
 from penstock.server.options.broker_options import BrokerOptions
-from penstock.server.options.environment import Sorted
+from penstock.server.options.environment import Variables
 from penstock.server.process.life import Life
 from penstock.server.system.allocator import give_memory_back
 from penstock.server.system.collector import look_seldom
 
-#: Exit codes: see ``penstock serve --help``. After ``UNDECIDED`` it is of no use to start the broker again before an
-#: operator has looked.
+#: Exit codes: see ``penstock serve --help``. After ``UNDECIDED`` an operator must act before the broker can start.
 OK, FAILED, WRONG_USE, REFUSED, UNDECIDED = 0, 1, 2, 3, 5
 
 
-def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
-    """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
+def serve(options: BrokerOptions, variables: Variables | None = None) -> int:
+    """Run a broker until a signal ends it. Returns the exit code. ``variables`` come from the environment."""
     give_memory_back()
     look_seldom()
     log = Logger(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
     logging.basicConfig(handlers=[LibraryLog(log)])
     for unknown in variables.unknown if variables else ():
-        log.warning("an environment variable names no option, and is passed over", **unknown.facts())
+        log.warning("an environment variable names no option and is ignored", **unknown.facts())
     if variables and variables.services:
-        log.debug("environment variables of a service are passed over", variables=" ".join(variables.services))
+        log.debug("environment variables of a service are ignored", variables=" ".join(variables.services))
     if compiled.state in {compiled.State.STALE, compiled.State.BROKEN}:
         log.warning("the broker does not run compiled", reason=compiled.state.value)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return _told(runner.run(_live(options, log)), log)
+            return _exit_code(runner.run(_live(options, log)), log)
     except JournalRefused as error:
         log.error("the journal can not be opened", reason=str(error))
         return REFUSED
@@ -57,8 +56,8 @@ async def _live(options: BrokerOptions, log: Logger) -> Exception | None:
     return await Life(options, log).run()
 
 
-def _told(failure: Exception | None, log: Logger) -> int:
-    """The last line, and the exit code."""
+def _exit_code(failure: Exception | None, log: Logger) -> int:
+    """Log why the broker ends."""
     if failure is None:
         log.info("stopped")
         return OK
@@ -74,7 +73,7 @@ def _undecided(failure: DecisionNeeded, log: Logger) -> int:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed."""
+    """uvloop's, if it is installed."""
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:

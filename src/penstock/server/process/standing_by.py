@@ -1,7 +1,7 @@
-"""Standing by: another broker owns the journal, and this process waits to take over, with the state at hand.
+"""Standing by: another broker owns the journal, and this process waits to take over.
 
-It looks at the journal a few times a second, and follows its blocks, so that a take-over reads what came last and
-nothing else. When the owner's lease is over, by the database's clock, it tries to be the owner.
+It checks the journal a few times a second and follows its blocks, so that a take-over reads only the last of them.
+Once the owner's lease has expired, by the database's clock, it tries to become the owner.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from penstock.server.maintenance.retention import Retention
 from penstock.server.process.opening import Opened, open_engine
 from penstock.server.process.stopping import Stopping
 
-#: Seconds between two looks at the journal at most, and at least.
-LOOK = 0.2
+#: Seconds between two checks of the journal, at most and at least.
+INTERVAL = 0.2
 SHORTEST = 0.02
-#: Seconds between two tries of a database that does not answer.
+#: Seconds between two attempts while the database does not answer.
 AWAY = 0.5
 
 T = TypeVar("T")
 
 
 class StandingBy:
-    """Waits until the journal is ours. ``told`` is awaited when it turns out whose it is, with that owner's name."""
+    """Waits until the journal is ours. ``on_owner`` is awaited with the name of each new owner."""
 
     def __init__(
         self,
@@ -39,23 +39,23 @@ class StandingBy:
         min_free: int,
         stopping: Stopping,
         log: Logger,
-        told: Callable[[str], Awaitable[None]],
+        on_owner: Callable[[str], Awaitable[None]],
     ) -> None:
         self._journal = journal
         self._retention = retention
         self._min_free = min_free
         self._stopping = stopping
         self._log = log
-        self._told = told
-        #: Who has it, for people; empty where that is not known, None before anything is.
+        self._on_owner = on_owner
+        #: The owner's name; empty if unknown, None before the first answer.
         self.owner: str | None = None
         self._trouble: LogFull | None = None
-        #: Seconds that the state took to be there, once the journal was ours.
+        #: Seconds from owning the journal to having its state.
         self.took = 0.0
 
     @property
     def trouble(self) -> str:
-        """Why it could not take over now, for everybody: the log has the reason with names and addresses."""
+        """Why a take-over is not possible now. Anyone may read it: names and addresses are in the log alone."""
         if self._trouble is None:
             return ""
         if isinstance(self._trouble, LogDenied):
@@ -63,7 +63,7 @@ class StandingBy:
         return "the database does not answer" if isinstance(self._trouble, LogAway) else "the database is full"
 
     async def run(self) -> Opened | None:
-        """The engine on the journal that is ours now. None: the process is to end. Raises LogError."""
+        """Return an engine on the journal once it is ours, or None when the process is to end. Raises LogError."""
         opened = await self._attempt(lambda: self._open(self._journal.own()))
         if opened is None and self.owner is None:
             await self._note("")  # the database does not answer
@@ -88,7 +88,7 @@ class StandingBy:
                     return opened
             else:
                 await self._note(standby.owner)
-            await self._stopping.wait(AWAY if self._trouble else min(LOOK, max(standby.seconds, SHORTEST)))
+            await self._stopping.wait(AWAY if self._trouble else min(INTERVAL, max(standby.seconds, SHORTEST)))
         return None
 
     def _open(self, owned: OwnedJournal, state: FollowedState | None = None) -> Opened:
@@ -100,7 +100,7 @@ class StandingBy:
         return opened
 
     async def _attempt(self, attempt: Callable[[], Opened]) -> Opened | None:
-        """Own it, if nobody else does."""
+        """Become the owner, unless another broker is."""
         try:
             return await self._try(attempt)
         except JournalOwned as error:
@@ -110,18 +110,18 @@ class StandingBy:
         return None
 
     async def _note(self, owner: str) -> None:
-        """Tell of another owner than before."""
+        """Report a new owner."""
         if owner != self.owner:
             self.owner = owner
-            await self._told(owner)
+            await self._on_owner(owner)
 
     async def _try(self, work: Callable[[], T]) -> T | None:
-        """Do something with the journal in a thread. None: the database does not answer."""
+        """Run ``work`` in a thread. None: the database does not answer."""
         try:
             done = await asyncio.to_thread(work)
         except LogFull as error:
             if type(self._trouble) is not type(error):
-                self._log.error("the journal can not be had: it is tried again", reason=str(error))
+                self._log.error("the journal is not available: trying again", reason=str(error))
             self._trouble = error
             return None
         except LogError:

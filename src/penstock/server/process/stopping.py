@@ -1,4 +1,4 @@
-"""The wish that the process ends, and waiting for something unless it comes."""
+"""Requests to end the process, and waits that such a request ends."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from penstock.journal.errors import LogFull, is_full
 from penstock.server.logs import Logger
 from penstock.server.process.readiness import STILL_STARTING, notify
 
-#: Exit code of a process that is told to end at once.
+#: Exit code after a second request to end.
 ENDED_AT_ONCE = 1
-#: Seconds between two tries to start on a full disk.
+#: Seconds between two attempts to start on a full disk.
 WAIT_FOR_ROOM = 1.0
 
 T = TypeVar("T")
 
 
 class Stopping:
-    """Whether the process is to end. The first wish ends it in order, the second at once."""
+    """Requests to end the process: the first ends it in order, the second at once."""
 
     def __init__(self, log: Logger, reload: Callable[[], None]) -> None:
         """``reload`` is called for SIGHUP."""
         self._log = log
         self._reload = reload
         self._asked = asyncio.Event()
-        self._wishes = 0
+        self._requests = 0
         self._then: Callable[[], None] = lambda: None
         self._give_up: Callable[[], None] = lambda: None
 
     @property
     def asked(self) -> bool:
-        """Whether the process is to end."""
+        """Whether the process has been asked to end."""
         return self._asked.is_set()
 
     def on_stop(self, then: Callable[[], None]) -> None:
-        """Have this called when the process is to end; at once if that is so already."""
+        """Call ``then`` when the process is asked to end, or now if it has been."""
         self._then = then
         if self.asked:
             then()
 
     def limit(self, seconds: float, give_up: Callable[[], None]) -> None:
-        """Have this called in a thread if the process still runs so many seconds after the first wish."""
+        """Call ``give_up`` in a thread if the process still runs this long after the first request."""
 
         def start() -> None:
             timer = threading.Timer(seconds, give_up)  # the loop may be waiting as well
@@ -57,10 +57,10 @@ class Stopping:
         self._give_up = start
 
     def stop(self, name: str) -> None:
-        """End, by this signal, or by the wish of somebody."""
-        self._wishes += 1
-        if self._wishes > 1:
-            # What was confirmed is on disk, and what was not has not been confirmed: ending here is safe.
+        """Ask the process to end. ``name``: the signal, or who asks."""
+        self._requests += 1
+        if self._requests > 1:
+            # Safe at any moment: everything that was confirmed is on disk.
             self._log.warning("ended at once", signal=name)
             sys.stderr.flush()
             os._exit(ENDED_AT_ONCE)
@@ -70,21 +70,21 @@ class Stopping:
         self._then()
 
     def listen_to_signals(self) -> None:
-        """Let SIGTERM and SIGINT be such wishes, and SIGHUP read certificates again."""
+        """End on SIGTERM and SIGINT, and reload on SIGHUP."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait so long, or until the process is to end. Returns whether it is."""
+        """Wait, at most until the process is asked to end. Returns whether it has been."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._asked.wait(), seconds)
         return self.asked
 
 
 async def when_room(begin: Callable[[], Awaitable[T]], stopping: Stopping, log: Logger) -> T | None:
-    """Do something that a start needs; on a full disk, once there is room. None: the process is to end before."""
+    """Run a step of the start, again and again while the disk is full. None: the process was asked to end."""
     while True:
         try:
             return await begin()
