@@ -1,4 +1,4 @@
-"""What is measured of the running broker: commits, their syncs, and how late the loop is. Counts in a few buckets."""
+"""Measurements of the running broker: histograms of commits, their syncs, and the loop's lag."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 from penstock.admin.admin_requests import Histogram
 
-#: Seconds: from a commit in memory to a disk that is very slow.
+#: Seconds: from a commit in memory to a very slow disk.
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 EVENTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 50000.0)
-#: Seconds between two looks at the loop.
+#: Seconds between two measurements of the loop.
 LOOK_EVERY = 0.25
 
 
 class Buckets:
-    """Counts of values by size. One thread adds, others may look."""
+    """A histogram. One thread adds values, others may read."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -24,7 +24,7 @@ class Buckets:
         self._sum = 0.0
 
     def add(self, value: float) -> None:
-        """One more."""
+        """Count a value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
@@ -34,7 +34,7 @@ class Buckets:
 
 
 class BrokerMeasures:
-    """All of it. ``committed`` is called in the journal's thread."""
+    """All histograms."""
 
     def __init__(self) -> None:
         self.commit_events = Buckets(EVENTS)
@@ -44,7 +44,7 @@ class BrokerMeasures:
         self._timer: asyncio.TimerHandle | None = None
 
     def committed(self, events: int, seconds: float, sync_seconds: float) -> None:
-        """An append, or a sync, or both."""
+        """Count an append, a sync, or both. Called in the journal's thread."""
         if events:
             self.commit_events.add(events)
             self.commit_seconds.add(seconds)
@@ -52,7 +52,7 @@ class BrokerMeasures:
             self.sync_seconds.add(sync_seconds)
 
     def watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measure how late the loop comes to what is due, from now on."""
+        """Start to measure how late timers of the loop run."""
         due = loop.time() + LOOK_EVERY
 
         def look() -> None:
@@ -62,6 +62,6 @@ class BrokerMeasures:
         self._timer = loop.call_at(due, look)
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop the measurement of the loop."""
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""The HTTP process: whether there is one, and how it is to be; and the first admin token."""
+"""The HTTP process: whether the broker has one, its settings, and the first admin token."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from penstock.server.logs import Logger
 from penstock.server.network.listeners import ListenError
 from penstock.server.options.broker_options import DEFAULT_HTTP, BrokerOptions
 
-#: In the data folder, where no terminal watches.
+#: Its name in the data folder, if there is no terminal to print it on.
 TOKEN_FILE = "admin-token"
 
 
-def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
-    """How the HTTP process is to be, None for none. Raises ListenError if it was asked for and can't be."""
+def http_settings(options: BrokerOptions, log: Logger) -> AdminSettings | None:
+    """The process's settings, still without the journal and the broker's socket; None if there is no process.
+
+    Raises ListenError if one is configured but can't run.
+    """
     http = options.http
     if http is None:
         return None
@@ -65,7 +68,7 @@ def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
 
 
 def default_backups(data: str) -> str:
-    """Where backups are made unless told otherwise: beside the data folder, or in it where only that can be written."""
+    """The default folder of backups: beside the data folder, or in it if only that can be written."""
     beside = there = f"{data}-backups"
     while not os.path.exists(there):
         there = os.path.dirname(there)
@@ -80,12 +83,12 @@ def _has_otlp() -> bool:
 
 
 def http_process(settings: AdminSettings, log: Logger) -> CompanionProcess:
-    """The process that it is."""
+    """The HTTP process, not started yet."""
     return CompanionProcess("penstock.admin", "the HTTP process", settings, log)
 
 
 async def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log: Logger) -> None:
-    """Make the first admin token, where there is none, and hand it over once. Raises ListenError or OSError."""
+    """Create the first admin token if there is none, and show it once. Raises ListenError or OSError."""
     if admin_tokens(tokens.listed(), now) or any("admin" in rule.may for rule in options.access):
         return
     token = new_token()
@@ -93,7 +96,7 @@ async def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log:
     if path is None and not sys.stderr.isatty():
         log.warning("no first admin token is made", reason="nothing is kept: start with --admin-token-file FILE")
         return
-    if path is not None:  # before it is the first: one that nobody knows would keep everybody out
+    if path is not None:  # first of all: an admin token that no one has seen would lock everyone out
         try:
             write_token_file(path, token)
         except OSError as error:
@@ -107,9 +110,9 @@ async def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log:
 
 
 def _token_file(options: BrokerOptions) -> Path | None:
-    """Where the first token goes, for its user alone; None: to the terminal.
+    """The file for the first token; None: print it on the terminal.
 
-    What is written to standard error elsewhere is a log: it is kept and sent on, and its readers would be admins.
+    Without a terminal, standard error is a log: it is kept and forwarded, and its readers would become admins.
     """
     if options.admin_token_file:
         return Path(options.admin_token_file)

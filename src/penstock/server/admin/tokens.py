@@ -1,7 +1,6 @@
-"""Tokens that were made over the API or at the first start. Only their hashes are kept.
+"""Tokens that were created over the API or at the first start. Only their hashes are kept.
 
-They are in the data folder, or in the journal where several brokers own that in turn. A token is one more access rule:
-it says who, what and where, and holds over HTTP and over Flight.
+They are in the data folder, or in a shared journal. A token is an additional access rule, over HTTP and Flight.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+from typing_extensions import override
 
 from penstock.admin.admin_requests import MakeToken, Token
 from penstock.patterns import includes_every_queue
@@ -25,7 +25,7 @@ from penstock.server.options.broker_options import AccessRule
 from penstock.server.options.listener_options import OptionError
 
 NAME = "tokens.json"
-#: Tokens that may be kept: each is compared with what a peer shows.
+#: Most tokens: a peer's token is compared with each.
 MOST_TOKENS = 1_000
 #: Random bytes of a token.
 TOKEN_BYTES = 32
@@ -33,46 +33,46 @@ FIRST = "first admin"
 
 
 class TokenRefused(RequestRefused):
-    """The token is not made, or not revoked. The text says why."""
+    """The token is not created, or not revoked."""
 
     def __init__(self, text: str) -> None:
         super().__init__("conflict", text)
 
 
 class TokensUnreadable(Exception):
-    """The file can't be read: starting without it would lock everybody out, or let nobody be locked out."""
+    """The tokens can't be read. Starting without them would lock everyone out, or bring back a first admin token."""
 
 
 class KeptTokens(Protocol):
-    """What keeps them: the journal's values can."""
+    """The part of a ``ValueStore`` that keeps the tokens."""
 
     def get(self, name: str) -> bytes | None:
-        """See ValueStore."""
+        """The value, or None."""
 
     def put(self, name: str, value: bytes) -> None:
-        """See ValueStore."""
+        """Keep a value, durably on return."""
 
 
-class TokenFile:
-    """Keeps them in a file for its user alone."""
+class TokenFile(KeptTokens):
+    """Keeps the tokens in a file that only the broker's user can read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @override
     def get(self, name: str) -> bytes | None:
-        """See KeptTokens."""
         try:
             return (self._folder / name).read_bytes()
         except FileNotFoundError:
             return None
 
+    @override
     def put(self, name: str, value: bytes) -> None:
-        """See KeptTokens."""
         _write(self._folder / name, value)
 
 
 class TokenStore:
-    """All tokens. Without anything that keeps them, they are gone after the end."""
+    """All tokens. ``kept`` is None for a broker that keeps nothing."""
 
     def __init__(self, kept: KeptTokens | None) -> None:
         """Raises TokensUnreadable."""
@@ -84,11 +84,11 @@ class TokenStore:
         return len(self._tokens)
 
     def listed(self) -> list[Token]:
-        """The oldest first."""
+        """All tokens, oldest first."""
         return sorted(self._tokens.values(), key=lambda token: token.created_at)
 
     def rules(self, now: int) -> list[TokenRule]:
-        """Those that have not expired, as access rules."""
+        """Valid tokens as access rules."""
         return [
             TokenRule(id=token.id, name=token.name, token_sha256=token.sha256, may=token.may, where=token.where)
             for token in self._tokens.values()
@@ -96,18 +96,18 @@ class TokenStore:
         ]
 
     async def add_first(self, token: str, now: int) -> None:
-        """Make this an admin token, for a broker that has none. The token is not kept."""
+        """Make this text the first admin token. Only its hash is kept."""
         request = MakeToken(name=FIRST, sha256=digest(token), may=["admin", "administer"], where=["*"], by="penstock")
         await self.add(request, now)
 
     async def add(self, request: MakeToken, now: int) -> Token:
-        """Keep one more. Raises TokenRefused, OSError or LogError."""
+        """Add a token. Raises TokenRefused, OSError or LogError."""
         async with self._writing:
             return await self._add(request, now)
 
     async def _add(self, request: MakeToken, now: int) -> Token:
         if len(self._tokens) >= MOST_TOKENS:
-            raise TokenRefused(f"there are {MOST_TOKENS} tokens already: revoke those that nobody uses")
+            raise TokenRefused(f"there are {MOST_TOKENS} tokens already: revoke unused ones")
         if any(token.sha256 == request.sha256 for token in self._tokens.values()):
             raise TokenRefused("this token is there already")
         try:
@@ -128,7 +128,7 @@ class TokenStore:
         return token
 
     async def revoke(self, token_id: str, now: int) -> Token | None:
-        """Forget one; None: there is none. Raises TokenRefused for the last one that may make others, or as ``add``."""
+        """Remove a token and return it, or None. Raises TokenRefused for the last admin token, or as ``add``."""
         async with self._writing:
             return await self._revoke(token_id, now)
 
@@ -143,7 +143,7 @@ class TokenStore:
         return token
 
     async def _replace(self, tokens: dict[str, Token]) -> None:
-        """All or nothing: what keeps them first. That may take as long as a commit."""
+        """Keep these tokens, then use them. It may take as long as a commit."""
         if self._kept is not None:
             await asyncio.to_thread(self._kept.put, NAME, msgspec.json.encode(list(tokens.values())))
         self._tokens = tokens
@@ -154,29 +154,29 @@ class TokenStore:
             found = msgspec.json.decode(data, type=list[Token]) if data is not None else []
         except (OSError, msgspec.MsgspecError) as error:
             raise TokensUnreadable(
-                f"{NAME}: {error}; put it back, or remove it: then a new first admin token is made, and all others are"
+                f"{NAME}: {error}; restore it, or remove it: then a new first admin token is made, and all others are"
                 f" void"
             ) from None
         return {token.id: token for token in found}
 
 
 def new_token() -> str:
-    """A token that nobody can guess."""
+    """A random token."""
     return f"pk_{secrets.token_urlsafe(TOKEN_BYTES)}"
 
 
 def digest(token: str) -> str:
-    """What is kept of it."""
+    """The hash that is kept of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def write_token_file(path: Path, token: str) -> None:
-    """For its user alone. Raises OSError."""
+    """Write a token to a file that only the broker's user can read. Raises OSError."""
     _write(path, f"{token}\n".encode())
 
 
 def admin_tokens(tokens: Sequence[Token], now: int) -> bool:
-    """Whether one of them can make others."""
+    """Whether there is a valid admin token for all queues."""
     return any(_is_admin(token, now) for token in tokens)
 
 
@@ -186,7 +186,7 @@ def _is_admin(token: Token, now: int) -> bool:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """For its user alone, whole or not at all. In a folder of others nobody can have made the new file before us."""
+    """Replace a file atomically, readable by the broker's user alone, with a temporary name that no one can guess."""
     number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     try:
         with open(number, "wb") as file:

@@ -1,7 +1,7 @@
-"""A process beside the broker: started with it, started again when it dies, gone with it.
+"""Running a companion process: started with the broker, restarted when it dies, ended with the broker.
 
-The broker owes it nothing: whatever happens to it is a line in the log. It ends when its standard input does, so that
-even a broker that is killed leaves none behind.
+Whatever happens to the process is only a line in the broker's log. The process ends when its standard input does, so
+that even a killed broker leaves none behind.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from penstock.endpoint.settings import EndpointSettings
 from penstock.server.logs import Logger
 from penstock.server.network.listeners import ListenError
 
-#: Seconds within which it must be ready: it reads no history to begin with.
+#: Seconds within which it must be ready. It reads no history at its start.
 START_SECONDS = 60.0
-#: Seconds that it may take to end.
+#: Seconds until a process that does not end is killed.
 STOP_SECONDS = 5.0
-#: Seconds before it is started again: the first time, and at most. Each time in a row it is twice as long.
+#: Seconds before a restart: first, and at most. Each failure in a row doubles the wait.
 FIRST_WAIT = 0.1
 LONGEST_WAIT = 30.0
-#: After so many seconds without trouble it begins with the shortest wait again.
+#: After this many seconds without a failure the next wait is the first one again.
 GOOD_SECONDS = 60.0
-#: The longest line that is taken from it.
+#: The longest line that it may write.
 LINE_BYTES = 1024 * 1024
 
 _LINES = msgspec.json.Decoder(Line)
 
 
 class CompanionProcess:
-    """Keeps one running. ``module`` is what Python runs, ``name`` what the log calls it."""
+    """Keeps a process running. ``module`` is the Python module; ``name`` is for the log."""
 
     def __init__(
         self,
@@ -55,23 +55,23 @@ class CompanionProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
         self._reloading = False
-        #: Where it listens: "grpc://127.0.0.1:8815".
+        #: Its address, such as "grpc://127.0.0.1:8815".
         self.address = ""
 
     async def start(self) -> None:
-        """Start it, and wait until it accepts calls, or can't for now. Raises ListenError."""
+        """Start it, and wait until it accepts calls or reports a temporary failure. Raises ListenError."""
         self._process = await self._spawn()
-        said = await self._first_word(self._process)
-        if isinstance(said, Ready):
-            self._take(said)
-        elif said.passes:
-            self._log.error(f"{self._name} does not start", reason=said.reason)
+        report = await self._first_report(self._process)
+        if isinstance(report, Ready):
+            self._use_address(report)
+        elif report.passes:
+            self._log.error(f"{self._name} does not start", reason=report.reason)
         else:
-            raise ListenError(said.reason)
+            raise ListenError(report.reason)
         self._watching = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
-        """Let it end, and see to it."""
+        """End the process."""
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -79,12 +79,12 @@ class CompanionProcess:
         if self._process is not None:
             await _end(self._process)
         path = self._settings.address.removeprefix("unix:")
-        if self.address and path != self._settings.address:  # else it is not ours
+        if self.address and path != self._settings.address:  # otherwise the socket file is not ours
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
     def reload_certificate(self) -> bool:
-        """Start it anew with the certificate files as they are now. False: it has none."""
+        """Restart the process with the current certificate files. False: it has none."""
         if not self._settings.tls_certificate or self._process is None:
             return False
         self._reloading = True
@@ -94,7 +94,7 @@ class CompanionProcess:
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", self._module,  # nothing is imported from wherever the broker was started
+            sys.executable, "-P", "-m", self._module,  # do not import from the current folder
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_BYTES,
             env={**os.environ, **self._environment},
         )  # fmt: skip
@@ -102,26 +102,26 @@ class CompanionProcess:
         process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
         return process
 
-    async def _first_word(self, process: asyncio.subprocess.Process) -> Ready | Failed:
+    async def _first_report(self, process: asyncio.subprocess.Process) -> Ready | Failed:
         try:
             async with asyncio.timeout(START_SECONDS):
-                while (said := await self._next(process)) is not None:
-                    if isinstance(said, Ready | Failed):
-                        return said
+                while (report := await self._next(process)) is not None:
+                    if isinstance(report, Ready | Failed):
+                        return report
         except TimeoutError:
             process.kill()
         await process.wait()
         return Failed(reason=f"{self._name} did not start (exit code {process.returncode})")
 
-    def _take(self, said: Ready) -> None:
-        """It listens. Should it have to start again, then where it was."""
-        self.address = said.address
+    def _use_address(self, report: Ready) -> None:
+        """Note its address, which a restart must use again even if the system has chosen the port."""
+        self.address = report.address
         if not self._settings.address.startswith("unix:"):
-            where = said.address.partition("://")[2]
+            where = report.address.partition("://")[2]
             self._settings = msgspec.structs.replace(self._settings, address=where)
 
     async def _watch(self) -> None:
-        """Pass on what it says, and start it again when it ends."""
+        """Log its reports, and restart it when it ends."""
         assert self._process is not None
         wait, since = FIRST_WAIT, time.monotonic()
         while True:
@@ -135,21 +135,21 @@ class CompanionProcess:
             wait, since = min(2 * wait, LONGEST_WAIT), time.monotonic()
             try:
                 self._process = await self._spawn()
-            except OSError as error:  # no memory, or too many processes, at this moment
+            except OSError as error:  # short of memory or processes
                 self._log.error(f"{self._name} does not start", reason=str(error))
                 continue
-            said = await self._first_word(self._process)
-            if isinstance(said, Ready):
-                self._take(said)
+            report = await self._first_report(self._process)
+            if isinstance(report, Ready):
+                self._use_address(report)
                 self._log.info(f"{self._name} is ready", address=self.address)
             else:
-                self._log.error(f"{self._name} does not start", reason=said.reason)
+                self._log.error(f"{self._name} does not start", reason=report.reason)
 
     async def _until_it_ends(self, process: asyncio.subprocess.Process) -> int:
-        """Pass on what it says. One that hangs is killed.
+        """Log its reports, and kill it if it hangs. Returns its exit code.
 
-        Its silence is counted in beats that were missed while the broker had its own turns: a broker that was stopped
-        for a while must not blame others.
+        Silence is counted in missed beats, not by the clock, so that a broker that was itself stopped does not take a
+        healthy process for a hung one.
         """
         missed = 0
         while True:
@@ -166,17 +166,17 @@ class CompanionProcess:
                         process.kill()
 
     async def _next(self, process: asyncio.subprocess.Process) -> Line | None:
-        """What it says next, logged if it is for the log; None at its end."""
+        """The next report, which is logged if it is for the log; None at the end."""
         assert process.stdout is not None
         try:
             line = await process.stdout.readline()
-            said: Line | None = _LINES.decode(line) if line else None
+            report: Line | None = _LINES.decode(line) if line else None
         except (ValueError, msgspec.DecodeError):
-            return Said(level="debug", event="")  # a library has printed something
-        if isinstance(said, Said):
-            level = said.level if said.level in ("debug", "info", "warning", "error") else "error"
-            getattr(self._log, level)(said.event, **said.facts)
-        return said
+            return Said(level="debug", event="")  # output of a library
+        if isinstance(report, Said):
+            level = report.level if report.level in ("debug", "info", "warning", "error") else "error"
+            getattr(self._log, level)(report.event, **report.facts)
+        return report
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

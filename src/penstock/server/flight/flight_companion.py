@@ -1,4 +1,4 @@
-"""The Flight endpoint's process: whether there is one, and how it is to be."""
+"""The Flight endpoint's process: whether the broker has one, and its settings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from penstock.server.network.listeners import ListenError
 from penstock.server.options.broker_options import DEFAULT_FLIGHT, BrokerOptions
 
 
-def wanted_settings(options: BrokerOptions, log: Logger) -> EndpointSettings | None:
-    """How the endpoint is to be, but for the journal and the broker's socket; None for none.
+def flight_settings(options: BrokerOptions, log: Logger) -> EndpointSettings | None:
+    """The endpoint's settings, still without the journal and the broker's socket; None if there is no endpoint.
 
-    Raises ListenError if it was asked for and can't be.
+    Raises ListenError if one is configured but can't run.
     """
     flight = options.flight
     if flight is None:
@@ -34,6 +34,6 @@ def wanted_settings(options: BrokerOptions, log: Logger) -> EndpointSettings | N
 
 
 def flight_process(settings: EndpointSettings, log: Logger) -> CompanionProcess:
-    """The process that it is."""
-    quiet = {"GRPC_VERBOSITY": "NONE"}  # it would write a line for every bad handshake of a peer
+    """The endpoint's process, not started yet."""
+    quiet = {"GRPC_VERBOSITY": "NONE"}  # otherwise it prints a line for every failed handshake
     return CompanionProcess("penstock.flight", "the Flight endpoint", settings, log, quiet)

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.settings import EndpointSettings
-from penstock.server.admin.http_companion import http_process, wanted_http
+from penstock.server.admin.http_companion import http_process, http_settings
 from penstock.server.companions.companion_process import CompanionProcess
 from penstock.server.companions.private_socket import NoteStore, PrivateSocket
 from penstock.server.companions.request_table import Answers
-from penstock.server.flight.flight_companion import flight_process, wanted_settings
+from penstock.server.flight.flight_companion import flight_process, flight_settings
 from penstock.server.logs import Logger
 from penstock.server.options.broker_options import BrokerOptions
 from penstock.server.process.readiness import Listening
@@ -28,8 +28,8 @@ class Companions:
     def __init__(self, options: BrokerOptions, log: Logger) -> None:
         """Raises ListenError for one that was configured but can't run."""
         self._log = log
-        self._flight: EndpointSettings | None = wanted_settings(options, log)
-        self._http: AdminSettings | None = wanted_http(options, log)
+        self._flight: EndpointSettings | None = flight_settings(options, log)
+        self._http: AdminSettings | None = http_settings(options, log)
         self._socket: PrivateSocket | None = None
         #: Running processes by their name in the ready file.
         self.running: dict[str, CompanionProcess] = {}

@@ -1,9 +1,8 @@
-"""Who reads the journal, how far each is, and what is kept for them.
+"""Readers of the journal: their positions, and the history that they pin.
 
-Readers tell where they are; nothing but their pins and their leases depends on it. So it is written to the journal's
-values now and then, and not with every word: after a crash a reader may seem to be a few seconds further back than it
-is. Only which query of a name is the newest is written down before that query is answered. Writing waits for the disk,
-so it is done in another thread.
+Readers report their positions; only pins and leases depend on them. So the table is saved to the journal's values every
+few seconds, and after a crash a reader may appear a few seconds behind. Only the newest query under a name is saved
+before that query is answered. Saving waits for the disk, so another thread does it.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from penstock.server.logs import Logger
 from penstock.server.registry.names import check_owner
 
 NAME = "readers.json"
-#: Seconds between two writes.
+#: Seconds between two saves.
 SAVE_SECONDS = 5.0
-#: Readers that are remembered. Of the identity with the most, who was not heard of for the longest time makes room; who
-#: has pinned or leased something does not.
+#: Most readers. A new one replaces, of the identity with the most readers, the one that has not reported for longest.
+#: Readers with pins or leases are not replaced.
 MOST_READERS = 1_000
-#: Queries of one reader's name that were taken over, and are remembered: older ones have long given up.
+#: Former queries under a name that are remembered: older ones have long given up.
 MOST_FORMER = 20
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """What is known of a reader."""
+    """A reader, as it is saved."""
 
     reader: str
     view: str
@@ -44,17 +43,17 @@ class Entry(msgspec.Struct, kw_only=True):
     lost_from: int = 0
     pin: bool = False
     peer: str = ""
-    #: When it was last heard of.
+    #: When it last reported.
     at: int
-    #: The query that leases under this name, and those that did before.
+    #: The query that leases under this name, and former ones.
     instance: str = ""
     former: list[str] = []
-    #: The identity that it belongs to; empty for one of a broker without access rules, or of an older file.
+    #: The identity that owns it; empty without access rules.
     owner: str = ""
 
 
 class Pin(NamedTuple):
-    """History is to be kept from a position on, for a reader that was heard of at a time."""
+    """A reader needs history from a position on. ``at`` is when it last reported."""
 
     reader: str
     position: int
@@ -62,14 +61,11 @@ class Pin(NamedTuple):
 
 
 class TooManyReaders(Exception):
-    """There is no room for another reader. The text says what to do."""
+    """There is no room for another reader."""
 
 
 class ReaderTable:
-    """All readers. ``values`` are the journal's; without them, nothing is kept after the end.
-
-    ``share`` is how many one identity may have.
-    """
+    """All readers. They are saved to ``values``, if given. ``share`` is the limit of one identity."""
 
     def __init__(
         self, log: Logger, broker: Broker, values: ValueStore | None = None, share: int = MOST_READERS
@@ -81,7 +77,7 @@ class ReaderTable:
         self._share = share
         self._values = values
         self._writing = asyncio.Lock()
-        #: The write that goes on beside everything else.
+        #: The save in the background.
         self._saving: asyncio.Task[None] | None = None
         self._entries: dict[str, Entry] = self._load()
         self._dirty = False
@@ -124,12 +120,12 @@ class ReaderTable:
             check_owner("reader", reader, entry.owner, caller)
 
     def forget(self, reader: str) -> bool:
-        """Drop a reader. False: it is not known."""
+        """Drop a reader. False: it is unknown."""
         self._dirty = True
         return self._entries.pop(reader, None) is not None
 
     def unpin(self, reader: str) -> None:
-        """History is not kept for this reader any more."""
+        """Drop the reader's pin."""
         entry = self._entries.get(reader)
         if entry is not None:
             entry.pin = False
@@ -137,22 +133,22 @@ class ReaderTable:
 
     @property
     def count(self) -> int:
-        """How many are remembered."""
+        """The number of readers."""
         return len(self._entries)
 
     def pins(self) -> list[Pin]:
-        """What is to be kept. May be called from any thread."""
-        return [Pin(each.reader, each.position, each.at) for each in list(self._entries.values()) if each.pin]
+        """All pins."""
+        return [Pin(each.reader, each.position, each.at) for each in self._entries.values() if each.pin]
 
     def listed(self) -> list[ReaderRow]:
-        """All of them, as operators see them. Whoever has leases is there, whether it was heard of or not."""
+        """All readers, as operators see them, including those that have leases but never reported."""
         leased: Counter[str] = Counter()
         since: dict[str, int] = {}
         for lease in self._broker.leases.values():
             leased[lease.entry.reader] += len(lease.connection.out)
             since[lease.entry.reader] = lease.entry.since
-        unheard = [name for name in leased if name not in self._entries]
-        entries = [*self._entries.values(), *(_unheard(name, since[name]) for name in unheard)]
+        silent = [name for name in leased if name not in self._entries]
+        entries = [*self._entries.values(), *(_silent_reader(name, since[name]) for name in silent)]
         return [
             ReaderRow(
                 reader=each.reader,
@@ -172,14 +168,14 @@ class ReaderTable:
         ]
 
     def save_soon(self, clock: float) -> None:
-        """Have it written, beside everything else, if there is something new and the last time is long enough ago."""
+        """Save changes in the background, every few seconds."""
         if self._dirty and clock - self._saved_at >= SAVE_SECONDS and (self._saving is None or self._saving.done()):
             self._saved_at = clock
             self._saving = asyncio.get_running_loop().create_task(self.save())
 
     async def save(self) -> None:
-        """Write down what is new. On return it is durable, or the operator was told why not."""
-        async with self._writing:  # who waited has it written by the one before, or writes what is newer
+        """Save changes. On return they are durable, or the log has the reason why not."""
+        async with self._writing:  # a waiting save may find nothing left to do
             if self._values is None or not self._dirty:
                 self._dirty = False
                 return
@@ -188,7 +184,7 @@ class ReaderTable:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self._values.put, NAME, data)
             except OSError as error:
-                self._log.warning("the readers can not be written down", value=NAME, reason=str(error))
+                self._log.warning("the readers can not be saved", value=NAME, reason=str(error))
 
     def _entry(self, reader: str, owner: str, now: int) -> Entry:
         entry = self._entries.get(reader)
@@ -202,7 +198,7 @@ class ReaderTable:
         return entry
 
     def _make_room(self, owner: str) -> None:
-        """For one more of this owner: at the cost of its own readers if it has its share, else of whoever has most."""
+        """Make room for a reader of this owner: among its own readers if it has its full share."""
         counts = Counter(each.owner for each in self._entries.values())
         full = bool(owner) and counts[owner] >= self._share
         if not full and len(self._entries) < MOST_READERS:
@@ -212,7 +208,7 @@ class ReaderTable:
         loose = [each for each in theirs if not each.pin and each.reader not in busy]
         if not loose:
             what = f"{len(theirs)} readers {'of yours ' if full else ''}have pinned or leased something already"
-            raise TooManyReaders(f"{what}, and there may be no more: forget those that will not come back")
+            raise TooManyReaders(f"{what}, and there may be no more: drop those that will not come back")
         del self._entries[min(loose, key=lambda each: (-counts[each.owner], each.at)).reader]
 
     def _load(self) -> dict[str, Entry]:
@@ -229,5 +225,5 @@ class ReaderTable:
         return {entry.reader: entry for entry in found}
 
 
-def _unheard(reader: str, since: int) -> Entry:
+def _silent_reader(reader: str, since: int) -> Entry:
     return Entry(reader=reader, view="leased", where="", position=0, at=since)
