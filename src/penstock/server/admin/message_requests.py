@@ -1,4 +1,4 @@
-"""Requests about messages: looking at some of them where they are, and steps of jobs."""
+"""Requests about messages: browsing, finding, deleting, and steps of jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MessageRequests:
         }
 
     def browse(self, request: requests.Browse) -> requests.Items:
-        """Some messages of one state, in order."""
+        """A piece of the messages in one state, in order."""
         queue = self._queues.find(request.namespace, request.name)
         limit = max(1, min(request.limit, requests.PIECE))
         if request.state == "out":
@@ -49,13 +49,13 @@ class MessageRequests:
         return requests.Items(items=items, begin=seen - len(outs), after=after, total=len(queue.out))
 
     def find(self, request: requests.Find) -> requests.MessageInState | None:
-        """One message, wherever it is in its queue."""
+        """A message by its ID."""
         queue = self._queues.find(request.namespace, request.name)
         position = self._runtime.ids.position(request.id)
         return self.find_at(queue, position) if position else None
 
     def find_at(self, queue: Queue, position: int) -> requests.MessageInState | None:
-        """The same by position."""
+        """A message by its position."""
         out = queue.out.get(position)
         if out is not None:
             return requests.MessageInState(state="out", item=self._out(queue, out))
@@ -68,7 +68,7 @@ class MessageRequests:
         return None
 
     def delete(self, request: requests.DeleteMessage) -> bool:
-        """Remove one message that nobody has."""
+        """Delete a message that is not in flight."""
         queue = self._queues.find(request.namespace, request.name)
         position = self._runtime.ids.position(request.id) or 0
         if position in queue.out:
@@ -107,19 +107,19 @@ class MessageRequests:
         return self._broker.move(connection, queue, now, positions=positions, to=target)
 
     def _delete_in(self, queue: Queue, state: str, position: int, by: str) -> bool:
-        """It may have gone on to another state meanwhile, in which nobody wanted it to be deleted."""
+        """Delete a message if it is still in the state in which it was chosen."""
         found = self.find_at(queue, position)
         if found is None or found.state != state:
             return False
         return self._broker.delete_message(operator(by), queue, position, self._runtime.now())
 
     def _behind(self, queue: Queue, request: requests.Work, limit: int) -> list[Item]:
-        """The next messages of the state, in order."""
+        """The next messages in the state, in order."""
         if request.state == "ready":
             return ready_after(queue, request.after, limit)
         return lane_after(queue.delayed if request.state == "delayed" else queue.dead, request.after, limit)
 
-    # What is told of a message
+    # Descriptions of messages
 
     def _item(self, queue: Queue, item: Item) -> requests.BrowsedMessage:
         position = item.position
@@ -157,5 +157,5 @@ class MessageRequests:
 
 
 def _is_old(item: Item, request: requests.Work) -> bool:
-    """Whether a message was there when the job began. A delayed one's rank is a time."""
+    """Whether a message is older than the job. The rank of a delayed message is a time."""
     return (item.position if request.state == "delayed" else item.rank) < request.until

@@ -34,7 +34,7 @@ class PeerRequests:
     # Connections
 
     def connections(self, request: requests.Connections) -> requests.ConnectionRows:
-        """The next few by number. Numbers ascend, so those seen before are at the front."""
+        """The next piece by number: sessions are in ascending order of their numbers."""
         sessions = self._runtime.sessions
         chosen = list(islice((number for number in sessions if number > request.after), requests.PIECE))
         wanted = self._wanted_by(request.queue)
@@ -43,7 +43,7 @@ class PeerRequests:
         return requests.ConnectionRows(rows=rows, after=last, more=len(chosen) == requests.PIECE)
 
     def _wanted_by(self, full_name: str) -> Callable[[Session[Any]], bool]:
-        """Which sessions are meant: the consumers of a queue, or all."""
+        """A test for the consumers of a queue, or for all sessions."""
         if not full_name:
             return lambda session: True
         namespace, _, name = full_name.partition("/")
@@ -57,7 +57,7 @@ class PeerRequests:
         )
 
     def connection(self, request: requests.ConnectionNumbered) -> requests.ConnectionFull:
-        """One, with what it waits for."""
+        """A connection with its consumers."""
         session = self._session(request.id)
         wants = [
             (each.queue.full_name, each.window, each.credit, each.dead)
@@ -68,7 +68,7 @@ class PeerRequests:
         return requests.ConnectionFull(row=_row(self._runtime, session), consumers=wants)
 
     def close(self, request: requests.CloseConnection) -> bool:
-        """Close one: what it had goes back."""
+        """Close a connection: its messages return to their queues."""
         self._session(request.id).close("closed by an operator", by=request.by)
         return True
 
@@ -81,7 +81,7 @@ class PeerRequests:
     # Locks
 
     def locks(self, request: requests.Locks) -> requests.LockRows:
-        """The next few by their ends."""
+        """The next piece by expiry."""
         until, serial = request.after
         ends: Any = self._broker.lock_ends
         found = list(islice(ends.up_from((until, serial + 1)), requests.PIECE))
@@ -90,7 +90,7 @@ class PeerRequests:
         return requests.LockRows(now=self._runtime.now(), rows=rows, after=after)
 
     def release(self, request: requests.ReleaseLock) -> str:
-        """Give a locked message back to its place. What the caller may not touch is answered as if it was not there."""
+        """Release a lock. Without the right on its queue, the response is as if there were no such message."""
         position = self._runtime.ids.position(request.id) or 0
         out = self._locked(position)
         if out is None or not any(
@@ -122,7 +122,7 @@ class PeerRequests:
         )
 
     def leases(self, request: requests.Leases) -> list[requests.LeaseRow]:
-        """The next few by position: they are kept in this order."""
+        """The next piece by position, in which order leases are kept."""
         later = (lease for position, lease in self._broker.leases.items() if position > request.after)
         return [
             requests.LeaseRow(
@@ -158,7 +158,7 @@ def _row(runtime: Runtime, session: Session[Any]) -> requests.ConnectionRow:
 
 
 def _throttle(runtime: Runtime, session: Session[Any]) -> str:
-    """Why it is not read from, or not sent to."""
+    """Why the session is not read from, or not sent to."""
     if session.stalled_since:
         return "publish refused"
     if runtime.memory.congested:

@@ -1,4 +1,4 @@
-"""Requests about namespaces and queues: their figures in pieces, and what is done to them."""
+"""Requests about namespaces and queues: figures in pieces, changes, publishing."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from penstock.schema import Reason
 from penstock.server.companions.request_table import Handlers, RequestRefused
 from penstock.server.network.runtime import Runtime
 
-#: The number of the connection that stands for operators. Peers have numbers from 0, leases have -1.
+#: The connection number of operators. Peers have numbers from 0, leases have -1.
 OPERATOR = -2
 _REASONS = {int(reason): reason.name.lower() for reason in Reason}
 
 
 class QueueRequests:
-    """Answers them. ``find`` raises RequestRefused for a queue that is not there."""
+    """Answers them. All methods raise RequestRefused."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._broker = runtime.broker
-        #: Numbers of all queues, as they were when somebody began to list them.
+        #: Numbers of all queues at the start of the latest listing.
         self._numbers: list[int] = []
         self.handlers: Handlers = {
             requests.Queues: self.rows,
@@ -37,14 +37,14 @@ class QueueRequests:
         }
 
     def find(self, namespace: str, name: str) -> Queue:
-        """The queue. Raises RequestRefused."""
+        """The queue of this name."""
         queue = self._broker.queue(namespace, name)
         if queue is None:
             raise RequestRefused("not-found", f"there is no queue {namespace}/{name}", "path.queue")
         return queue
 
     def rows(self, request: requests.Queues) -> requests.QueueRows:
-        """The next few queues by number. The list of numbers is made once for each pass."""
+        """The next piece of queues by number. The list of numbers is made once for each listing."""
         if not request.after:
             self._numbers = sorted(self._broker.queues)
         begin = bisect_right(self._numbers, request.after)
@@ -86,16 +86,16 @@ class QueueRequests:
         )
 
     def full(self, queue: Queue) -> requests.QueueFull:
-        """All about a queue."""
+        """A queue's figures and rules."""
         return requests.QueueFull(row=self.row(queue), policy=queue.policy)
 
     def create_namespace(self, request: requests.CreateNamespace) -> bool:
-        """Make a namespace."""
+        """Create a namespace."""
         self._check_new(request.namespace)
         return self._broker.create_namespace(request.namespace, self._runtime.now(), source_of(request.by))
 
     def delete_namespace(self, request: requests.DeleteNamespace) -> bool:
-        """Remove one that has no queues."""
+        """Delete a namespace without queues."""
         queues = self._broker.namespaces.get(request.namespace)
         if queues is None:
             raise RequestRefused("not-found", f"there is no namespace {request.namespace}", "path.namespace")
@@ -106,7 +106,7 @@ class QueueRequests:
         return self._broker.delete_namespace(request.namespace, self._runtime.now(), source_of(request.by))
 
     def create(self, request: requests.CreateQueue) -> requests.QueueFull:
-        """Make a queue, and its namespace."""
+        """Create a queue, and its namespace if needed."""
         if self._broker.queue(request.namespace, request.name) is not None:
             raise RequestRefused(
                 "conflict", f"the queue {request.namespace}/{request.name} is there already", "path.queue"
@@ -120,7 +120,7 @@ class QueueRequests:
         return self.full(queue)
 
     def configure(self, request: requests.ConfigureQueue) -> requests.QueueFull:
-        """Other rules, if nobody was faster."""
+        """Replace the rules, if they are still the expected ones."""
         queue = self.find(request.namespace, request.name)
         if queue.policy != request.expected:
             raise RequestRefused("stale", f"the rules of {queue.full_name} were changed meanwhile", "header.If-Match")
@@ -129,7 +129,7 @@ class QueueRequests:
         return self.full(queue)
 
     def delete(self, request: requests.DeleteQueue) -> bool:
-        """Remove a queue that is empty."""
+        """Delete an empty queue."""
         queue = self.find(request.namespace, request.name)
         if request.expected is not None and queue.policy != request.expected:
             raise RequestRefused("stale", f"the rules of {queue.full_name} were changed meanwhile", "header.If-Match")
@@ -140,7 +140,7 @@ class QueueRequests:
         return True
 
     def publish(self, request: requests.Publish) -> list[bytes]:
-        """Publish, all or none: what would not fit is found out before anything is taken."""
+        """Publish all messages or none: admission of all is checked before the first is published."""
         queue = self.find(request.namespace, request.name)
         self._check_room(queue, request)
         connection = operator(request.by)
@@ -162,7 +162,7 @@ class QueueRequests:
             text = f"a payload has {limit} bytes at most (limits.payload_bytes), not {max(sizes)}"
             raise RequestRefused("bad-request", text, "body.messages.payload")
         groups = [(sizes, False)]
-        if queue.policy.on_full == "drop-oldest":  # it makes room for ready messages one by one, never for delayed ones
+        if queue.policy.on_full == "drop-oldest":  # it makes room for ready messages, not for delayed ones
             ready = [len(payload) for payload, _, _, delay, _ in request.messages if not delay]
             delayed = [len(payload) for payload, _, _, delay, _ in request.messages if delay]
             groups = [(ready, False), (delayed, True)]
@@ -177,10 +177,10 @@ class QueueRequests:
 
 
 def operator(by: str) -> Connection:
-    """The connection that stands for whoever asks: what it does is written down with its name."""
+    """The operator's connection; the journal names it as the source of events."""
     return Connection(OPERATOR, source_of(by))
 
 
 def source_of(by: str) -> bytes:
-    """Who did it, for the journal."""
+    """The source of events in the journal."""
     return f"http {by}".rstrip().encode("utf-8", "replace")[:255]

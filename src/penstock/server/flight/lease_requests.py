@@ -28,9 +28,9 @@ from penstock.server.companions.request_table import Handlers, RequestRefused, b
 from penstock.server.network.runtime import Runtime
 from penstock.server.registry.names import check_name
 
-#: Messages that one request may lease; the next one goes on behind them.
+#: Most messages of one request; the next one continues after them.
 MOST_ROWS = 100_000
-#: Microseconds for which something may be leased, delayed or kept.
+#: Longest lease, delay or time to live, in microseconds.
 MOST_TIME = MOST_SECONDS * 1_000_000
 
 
@@ -98,14 +98,14 @@ class LeaseRequests:
         return _outstanding(broker.leases_of(reader, start), start or broker.log.next_position)
 
     def _check_leases(self, request: TakeLease) -> None:
-        """Who leases settles what its reader has had before, so it must be allowed to consume that."""
+        """Leasing settles the reader's earlier leases, so the caller must have the right to consume those."""
         for queue in {lease.queue for lease in self._broker.leases_of(request.reader)}:
             if not any(fits_queue(pattern, queue.namespace, queue.name) for pattern in request.may):
                 text = f"reader {request.reader!r} has leased from queues that the access rules do not let you consume"
                 raise RequestRefused("denied", f"{text}; choose another name")
 
     async def _take(self, request: TakeLease) -> None:
-        """Lease more: everybody's share of each queue first, then what is left of the limits."""
+        """Lease more: an equal share from each queue first, then the rest of the limits."""
         broker = self._broker
         if broker.draining:
             raise RequestRefused("away", PublishRefusal.DRAINING.value)
@@ -132,8 +132,8 @@ class LeaseRequests:
             raise RequestRefused("refused", text)
 
     def _take_some(self, request: TakeLease, queue: Queue, rows: int, size: int, *, first: bool) -> Lease | None:
-        """One lease. A message that has more bytes than may be is taken all the same, if it is the first."""
-        if queue.id not in self._broker.queues:  # deleted while others had their turn
+        """Take one lease. The first message is taken even if it exceeds the limit of bytes."""
+        if queue.id not in self._broker.queues:  # deleted during an earlier turn
             return None
         return self._broker.lease(
             request.reader,
@@ -153,13 +153,13 @@ class LeaseRequests:
         return Waits(rows=sum(queue.ready for queue in queues), place=place)
 
     def _ready(self, names: list[str]) -> list[Queue]:
-        """Those of the queues that exist and have ready messages."""
+        """The named queues that exist and have ready messages."""
         found = (self._broker.queue(*name.partition("/")[::2]) for name in names)
         return [queue for queue in found if queue is not None and queue.ready]
 
 
 def leased_rows(broker: Broker, moved: dict[int, int], request: LeasedRows) -> LeasedMessages:
-    """What a reader has leased, and where it lies: ``moved`` says where what was carried forward does."""
+    """A reader's leased messages and their places. ``moved`` has the places of those that were carried forward."""
     leases = broker.leases_of(request.reader, request.start, request.stop)
     positions = array("Q", [position for lease in leases for position in lease.messages])
     places = array("Q", [moved.get(position, position) for position in positions]) if moved else positions

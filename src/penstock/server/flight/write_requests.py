@@ -23,7 +23,7 @@ from penstock.server.network.rounds import ROUND
 from penstock.server.network.runtime import Runtime
 from penstock.server.registry.names import check_name, check_share, check_writer
 
-#: Kokaq, which shows them to consumers, can say no more.
+#: Kokaq, which shows them to consumers, has one byte for the length.
 CORRELATION_BYTES = 255
 
 
@@ -70,7 +70,7 @@ class WriteRequests:
         return Written(chunk=request.chunk, rows=count, duplicate=duplicate)
 
     def _portions(self, request: Write) -> list[Portion]:
-        """The rows by queue. Those of one queue keep their order."""
+        """Group the rows by queue, in their order."""
         which = _numbers(request.queue, "u4", "queue", len(request.payloads))
         if which.size != len(request.payloads) or (which.size and int(which.max()) >= len(request.queues)):
             raise RequestRefused("bad-request", "every row has the index of one of the queues")
@@ -113,7 +113,7 @@ class WriteRequests:
 
 
 def host_of(peer: str) -> str:
-    """The address of a peer without its port: each connection has another one."""
+    """The address of a peer without its port."""
     return peer.rpartition(":")[0].strip("[]") or peer
 
 
@@ -137,7 +137,7 @@ def _check_size(request: Write, payload_bytes: int) -> None:
 
 
 def _numbers(data: bytes, kind: str, name: str, rows: int, low: int = 0) -> np.ndarray[Any, np.dtype[Any]]:
-    """A column of numbers; none, or one for every row."""
+    """Decode a column of numbers, which is empty or has one for each row."""
     dtype = np.dtype(f"<{kind}")
     if data and len(data) != rows * dtype.itemsize:
         raise RequestRefused(
