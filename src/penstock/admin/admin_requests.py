@@ -23,7 +23,7 @@ State = Literal["ready", "out", "delayed", "dead"]
 
 
 class Figures(Request, frozen=True, kw_only=True, tag="figures"):
-    """How is the broker? Answered by ``BrokerFigures``."""
+    """The broker's state. Answered by ``BrokerFigures``."""
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +35,9 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The broker's own figures: no queue is looked at for them."""
+    """The broker's own figures, which cost no pass over the queues."""
 
-    #: Of the journal: IDs of messages begin with it.
+    #: The journal's identity, with which IDs of messages begin.
     identity: bytes
     started_at: int
     now: int
@@ -73,7 +73,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Namespaces(Request, frozen=True, kw_only=True, tag="namespaces"):
-    """Which namespaces are there? Answered by a list of names: there are 1,000 at most."""
+    """List namespaces. Answered by a list of names: there are 1,000 at most."""
 
 
 class Queues(Request, frozen=True, kw_only=True, tag="queues"):
@@ -83,7 +83,7 @@ class Queues(Request, frozen=True, kw_only=True, tag="queues"):
 
 
 class QueueRow(msgspec.Struct, frozen=True, array_like=True):
-    """A queue's figures. ``oldest`` is where its oldest ready message lies; 0: there is none."""
+    """A queue's figures. ``oldest`` is the place of its oldest ready message; 0: there is none."""
 
     number: int
     namespace: str
@@ -100,7 +100,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     #: published, acknowledged, popped, dropped, purged, moved_in, moved_out, delivered, redelivered
     counters: tuple[int, int, int, int, int, int, int, int, int]
     created_at: int
-    #: Where the dead letter lies that was published first; 0: there is none.
+    #: The place of the oldest dead letter; 0: there is none.
     oldest_dead: int
     #: Dead letters by reason.
     reasons: dict[str, int]
@@ -113,33 +113,33 @@ class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-class QueueNamed(Request, frozen=True, kw_only=True, tag="queue-named"):
-    """One queue with its rules. Answered by ``QueueFull``."""
+class DescribeQueue(Request, frozen=True, kw_only=True, tag="queue-named"):
+    """One queue with its rules. Answered by ``QueueDetails``."""
 
     namespace: str
     name: str
 
 
-class QueueFull(msgspec.Struct, frozen=True, kw_only=True):
-    """All about a queue."""
+class QueueDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue's figures and rules."""
 
     row: QueueRow
     policy: Policy
 
 
 class Browse(Request, frozen=True, kw_only=True, tag="browse"):
-    """Messages of one state, in the queue's order, behind a place; they stay where they are. Answered by ``Items``."""
+    """Messages in one state after a place, in the queue's order, without a change. Answered by ``BrowsedMessages``."""
 
     namespace: str
     name: str
     state: State
-    #: Priority, rank and position of the last one seen; empty: from the beginning.
+    #: Priority, rank and position of the last message seen; empty: from the beginning.
     after: tuple[int, ...] = ()
     limit: int = PIECE
 
 
 class BrowsedMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A message as the broker knows it. ``place`` is where its payload lies."""
+    """A message without its payload, which is at ``place``."""
 
     position: int
     place: int
@@ -150,19 +150,19 @@ class BrowsedMessage(msgspec.Struct, frozen=True, array_like=True):
     retries: int
     reason: int
     deliveries: int
-    #: The ID that its publisher asked for.
+    #: The ID that its publisher chose.
     asked: bytes = b""
-    #: Of one that is out: the connection's number (-1: a lease), who that is, since when, until when (0: no end).
+    #: For a message in flight: the connection's number (-1: a lease) and name, since when, until when (0: no end).
     connection: int = 0
     holder: str = ""
     since: int = 0
     until: int = 0
 
 
-class Items(msgspec.Struct, frozen=True, kw_only=True):
-    """Some messages; ``after`` is for the next request, empty at the end. ``total`` is how many there are.
+class BrowsedMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of the messages in one state; ``after`` is for the next request, empty at the end.
 
-    ``begin`` is how many of those that are out were given out before the first of these.
+    ``begin`` counts the messages in flight before the first of these; ``total`` counts all.
     """
 
     items: list[BrowsedMessage]
@@ -171,8 +171,8 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
     total: int
 
 
-class Find(Request, frozen=True, kw_only=True, tag="find"):
-    """Where is this message now? Answered by ``MessageInState``, or null if the queue does not have it."""
+class FindMessage(Request, frozen=True, kw_only=True, tag="find"):
+    """Find a message by its ID. Answered by ``MessageInState``, or null if the queue does not have it."""
 
     namespace: str
     name: str
@@ -186,8 +186,8 @@ class MessageInState(msgspec.Struct, frozen=True, kw_only=True):
     item: BrowsedMessage
 
 
-class PositionOf(Request, frozen=True, kw_only=True, tag="position-of"):
-    """Which position has this ID? Answered by a number, 0 if nobody knows."""
+class FindPosition(Request, frozen=True, kw_only=True, tag="position-of"):
+    """The position of an ID. Answered by a number; 0 if unknown."""
 
     id: bytes
 
@@ -202,19 +202,19 @@ class Publish(Change, frozen=True, kw_only=True, tag="publish"):
 
 
 class CreateNamespace(Change, frozen=True, kw_only=True, tag="create-namespace"):
-    """Answered by whether it is new."""
+    """Create a namespace. Answered by true if it is new."""
 
     namespace: str
 
 
 class DeleteNamespace(Change, frozen=True, kw_only=True, tag="delete-namespace"):
-    """Answered by true."""
+    """Delete an empty namespace. Answered by true."""
 
     namespace: str
 
 
 class CreateQueue(Change, frozen=True, kw_only=True, tag="create-queue"):
-    """Answered by ``QueueFull``."""
+    """Create a queue, and its namespace if needed. Answered by ``QueueDetails``."""
 
     namespace: str
     name: str
@@ -222,7 +222,7 @@ class CreateQueue(Change, frozen=True, kw_only=True, tag="create-queue"):
 
 
 class ConfigureQueue(Change, frozen=True, kw_only=True, tag="configure-queue"):
-    """Other rules, if they are still as expected. Answered by ``QueueFull``."""
+    """Replace a queue's rules, if they are still as expected. Answered by ``QueueDetails``."""
 
     namespace: str
     name: str
@@ -231,7 +231,7 @@ class ConfigureQueue(Change, frozen=True, kw_only=True, tag="configure-queue"):
 
 
 class DeleteQueue(Change, frozen=True, kw_only=True, tag="delete-queue"):
-    """Answered by true."""
+    """Delete an empty queue. Answered by true."""
 
     namespace: str
     name: str
@@ -239,37 +239,37 @@ class DeleteQueue(Change, frozen=True, kw_only=True, tag="delete-queue"):
 
 
 class DeleteMessage(Change, frozen=True, kw_only=True, tag="delete-message"):
-    """Answered by true."""
+    """Delete a message that is not in flight. Answered by true."""
 
     namespace: str
     name: str
     id: bytes
 
 
-class Work(Change, frozen=True, kw_only=True, tag="work"):
-    """One step of a job. Answered by ``Worked``."""
+class JobStep(Change, frozen=True, kw_only=True, tag="work"):
+    """One step of a job. Answered by ``JobStepDone``."""
 
     kind: Literal["redrive", "move", "delete"]
     namespace: str
     name: str
     state: Literal["ready", "delayed", "dead"]
     target: tuple[str, str] | None = None
-    #: These messages; None: those behind a place that were there before position ``until``.
+    #: The messages; None: those after a place, which were there before position ``until``.
     positions: list[int] | None = None
     after: tuple[int, ...] = ()
     until: int = 0
     limit: int = STEP
 
 
-class Worked(msgspec.Struct, frozen=True, kw_only=True):
-    """So many are done. ``after`` is for the next step, empty when there are no more."""
+class JobStepDone(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of messages done. ``after`` is for the next step, empty at the end."""
 
     done: int
     after: tuple[int, ...] = ()
 
 
 class Connections(Request, frozen=True, kw_only=True, tag="connections"):
-    """Connections with numbers above this one, or those of them that wait for messages of a queue.
+    """Connections with numbers above this one: all, or the consumers of a queue.
 
     Answered by ``ConnectionRows``.
     """
@@ -298,40 +298,40 @@ class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Some connections, by number, the last that was looked at, and whether there are more."""
+    """A piece of the connections by number, the last number that was checked, and whether there are more."""
 
     rows: list[ConnectionRow]
     after: int
     more: bool
 
 
-class ConnectionNumbered(Request, frozen=True, kw_only=True, tag="connection-numbered"):
-    """One connection. Answered by ``ConnectionFull``."""
+class DescribeConnection(Request, frozen=True, kw_only=True, tag="connection-numbered"):
+    """One connection. Answered by ``ConnectionDetails``."""
 
     id: int
 
 
-class ConnectionFull(msgspec.Struct, frozen=True, kw_only=True):
-    """A connection with what it waits for: queue, window, credit, whether for dead letters."""
+class ConnectionDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A connection with its consumers: queue, window, credit, and whether of dead letters."""
 
     row: ConnectionRow
     consumers: list[tuple[str, int, int, bool]]
 
 
 class CloseConnection(Change, frozen=True, kw_only=True, tag="close-connection"):
-    """Answered by true."""
+    """Close a connection. Answered by true."""
 
     id: int
 
 
 class Locks(Request, frozen=True, kw_only=True, tag="locks"):
-    """Locks that end after this one. Answered by ``LockRows``."""
+    """Locks that expire after this one. Answered by ``LockRows``."""
 
     after: tuple[int, int] = (0, 0)
 
 
 class LockRow(msgspec.Struct, frozen=True, array_like=True):
-    """A locked message: where, who has it, since when and until when."""
+    """A locked message and its holder."""
 
     until: int
     serial: int
@@ -345,7 +345,7 @@ class LockRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LockRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Some locks; ``after`` is for the next request, None at the end. ``now`` is the broker's clock."""
+    """A piece of the locks; ``after`` is for the next request, None at the end. ``now`` is the broker's clock."""
 
     now: int
     rows: list[LockRow]
@@ -353,7 +353,7 @@ class LockRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReleaseLock(Change, frozen=True, kw_only=True, tag="release-lock"):
-    """Give a locked message back. ``allowed`` are patterns of queues. Answered by the queue's full name."""
+    """Release a locked message of a queue that fits one of the patterns. Answered by the queue's full name."""
 
     id: bytes
     allowed: list[str]
@@ -378,7 +378,7 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A token as it is kept: by its hash."""
+    """A token, by its hash."""
 
     id: str
     name: str
@@ -392,7 +392,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tokens(Request, frozen=True, kw_only=True, tag="tokens"):
-    """Which tokens were made? Answered by a list of ``Token``: there are 1,000 at most."""
+    """List tokens. Answered by a list of ``Token``: there are 1,000 at most."""
 
 
 class MakeToken(Change, frozen=True, kw_only=True, tag="make-token"):
@@ -406,17 +406,17 @@ class MakeToken(Change, frozen=True, kw_only=True, tag="make-token"):
 
 
 class RevokeToken(Change, frozen=True, kw_only=True, tag="revoke-token"):
-    """Forget a token. Answered by ``Token`` as it was."""
+    """Revoke a token. Answered by its ``Token``."""
 
     id: str
 
 
 class Drain(Change, frozen=True, kw_only=True, tag="drain"):
-    """Refuse publishing, or take it again. Answered by true."""
+    """Refuse publishing, or accept it again. Answered by true."""
 
     active: bool
     stop_when_empty: bool = False
 
 
 class Stop(Change, frozen=True, kw_only=True, tag="stop"):
-    """End as on SIGTERM. Answered by true, before it does."""
+    """End the broker as SIGTERM does. Answered by true first."""

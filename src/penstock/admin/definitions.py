@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.admin_requests import QueueFull, QueueRow
+from penstock.admin.admin_requests import QueueDetails, QueueRow
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail, problem
 from penstock.admin.resources.common import Change
@@ -97,7 +97,7 @@ class Importer:
             case "queue", "create":
                 policy = policy_of(change.after)
                 asked = requests.CreateQueue(namespace=namespace, name=name, policy=policy, by=by)
-                await self._broker.ask(asked, QueueFull)
+                await self._broker.ask(asked, QueueDetails)
             case "queue", "change":
                 await self._configure(namespace, name, change, by)
             case "queue", "delete":
@@ -108,11 +108,11 @@ class Importer:
         asked = requests.ConfigureQueue(
             namespace=namespace, name=name, policy=policy_of(change.after), expected=current.policy, by=by
         )
-        await self._broker.ask(asked, QueueFull)
+        await self._broker.ask(asked, QueueDetails)
 
-    async def _rules(self, full_name: str) -> tuple[QueueRules, QueueFull]:
+    async def _rules(self, full_name: str) -> tuple[QueueRules, QueueDetails]:
         namespace, _, name = full_name.partition("/")
-        found = await self._broker.ask(requests.QueueNamed(namespace=namespace, name=name), QueueFull)
+        found = await self._broker.ask(requests.DescribeQueue(namespace=namespace, name=name), QueueDetails)
         return rules_of(found.policy), found
 
 

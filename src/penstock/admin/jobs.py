@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.admin_requests import BrokerFigures, Worked
+from penstock.admin.admin_requests import BrokerFigures, JobStepDone
 from penstock.admin.audit import Audit
 from penstock.admin.journal_view import JournalView
 from penstock.admin.mirror import Mirror
@@ -237,7 +237,7 @@ class Jobs:
         record.total = len(record.ids)
         while record.at < len(record.ids) and record.status == "running":
             part = record.ids[record.at : record.at + self._size(record)]
-            questions = [requests.PositionOf(id=bytes.fromhex(each)) for each in part]
+            questions = [requests.FindPosition(id=bytes.fromhex(each)) for each in part]
             positions = [await self._broker.ask(each, int) for each in questions]
             worked = await self._step(record, record.kind, record.state_of, [each for each in positions if each])
             record.at += len(part)
@@ -264,12 +264,12 @@ class Jobs:
                     break
                 record.after = (found.items[-1].priority, LAST, LAST)
 
-    async def _step(self, record: JobRecord, kind: str, state: str, positions: list[int] | None) -> Worked:
+    async def _step(self, record: JobRecord, kind: str, state: str, positions: list[int] | None) -> JobStepDone:
         if positions is not None and not positions:
-            return Worked(done=0)
+            return JobStepDone(done=0)
         namespace, _, name = record.queue.partition("/")
         target = tuple(record.target.split("/", 1)) if record.target else None
-        asked = requests.Work(
+        asked = requests.JobStep(
             kind=kind,  # type: ignore[arg-type]
             namespace=namespace,
             name=name,
@@ -281,7 +281,7 @@ class Jobs:
             limit=self._size(record),
             by=record.by,
         )
-        worked = await self._broker.ask(asked, Worked)
+        worked = await self._broker.ask(asked, JobStepDone)
         record.done += worked.done
         return worked
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.admin_requests import BrowsedMessage, Items
+from penstock.admin.admin_requests import BrowsedMessage, BrowsedMessages
 from penstock.admin.journal_view import JournalView
 from penstock.admin.resources.messages import MessagesQuery, Search
 from penstock.admin.times import to_micros
@@ -110,7 +110,7 @@ async def search_messages(
     after, examined = asked.after, 0
     while True:
         piece = min(requests.PIECE, limit - len(search.items)) if wanted.match_all else requests.PIECE
-        part = await broker.ask(msgspec.structs.replace(asked, after=after, limit=piece), Items)
+        part = await broker.ask(msgspec.structs.replace(asked, after=after, limit=piece), BrowsedMessages)
         candidates = [each for each in enumerate(part.items) if wanted.match_item(each[1], identity)]
         last = await search.examine(candidates)
         seen = len(part.items) if last is None else last + 1
@@ -170,7 +170,7 @@ class _Search:
         return group
 
 
-def _cursor(part: Items, index: int, asked: requests.Browse) -> tuple[int, ...]:
+def _cursor(part: BrowsedMessages, index: int, asked: requests.Browse) -> tuple[int, ...]:
     """The cursor after this message."""
     item = part.items[index]
     if asked.state == "out":

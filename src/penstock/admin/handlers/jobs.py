@@ -6,7 +6,7 @@ import os
 import time
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.admin_requests import QueueFull
+from penstock.admin.admin_requests import QueueDetails
 from penstock.admin.backups import Backups
 from penstock.admin.gatekeeper import Caller
 from penstock.admin.http import Handlers, Request, Response
@@ -83,7 +83,7 @@ class JobHandlers:
     async def _check_queue(self, full_name: str, field: str) -> None:
         namespace, _, name = full_name.partition("/")
         try:
-            await self._broker.ask(requests.QueueNamed(namespace=namespace, name=name), QueueFull)
+            await self._broker.ask(requests.DescribeQueue(namespace=namespace, name=name), QueueDetails)
         except ApiProblem as error:
             if error.problem.code == "not-found":
                 fail("not-found", error.problem.detail, field=field)
@@ -111,8 +111,8 @@ class JobHandlers:
         if body.confirm != request.full_name:
             text = f"confirm must be the full name of the queue, {request.full_name}, not {body.confirm!r}"
             fail("bad-request", text, field="body.confirm")
-        asked = requests.QueueNamed(namespace=request.namespace, name=request.queue)
-        found = await self._broker.ask(asked, QueueFull)
+        asked = requests.DescribeQueue(namespace=request.namespace, name=request.queue)
+        found = await self._broker.ask(asked, QueueDetails)
         states: list[str] = [str(state) for state in dict.fromkeys(body.states)]
         total = sum(int(getattr(found.row, state)) for state in states)
         record = JobRecord(

@@ -119,7 +119,7 @@ class MessageHandlers:
         return Response(body=message.payload, media="application/octet-stream", headers=headers)
 
     async def _found(self, request: Request) -> tuple[MessageInState, MessageRow | None]:
-        asked = requests.Find(namespace=request.namespace, name=request.queue, id=request.message_id)
+        asked = requests.FindMessage(namespace=request.namespace, name=request.queue, id=request.message_id)
         found = await self._broker.ask(asked, MessageInState | None)  # type: ignore[arg-type]  # a union is a type for msgspec
         if found is None:
             fail("not-found", f"the queue {request.full_name} does not contain this message", field="path.id")
@@ -156,7 +156,7 @@ class MessageHandlers:
         """All events of a message that are still in the journal."""
         await self._mirror.ensure_loaded()
         raw = request.message_id
-        position = await self._broker.ask(requests.PositionOf(id=raw), int)
+        position = await self._broker.ask(requests.FindPosition(id=raw), int)
         if not position:
             position = int.from_bytes(raw[8:], "big") if raw[:8] == self._identity else 0
         start = decode_numbers(request.query.cursor, 1)
@@ -164,7 +164,7 @@ class MessageHandlers:
             fail("not-found", "no message of this journal has this ID", field="path.id")
         events, following, since = await self._journal.life(position, start[0] if start else 0)
         visible = [event for event in events if self._may_see(event, request)]
-        asked = requests.Find(namespace=request.namespace, name=request.queue, id=raw)
+        asked = requests.FindMessage(namespace=request.namespace, name=request.queue, id=raw)
         found = await self._broker.ask(asked, MessageInState | None)  # type: ignore[arg-type]
         if not visible and found is None and not following:
             fail("not-found", f"the journal has no events of this message in {request.full_name}", field="path.id")

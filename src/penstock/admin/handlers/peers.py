@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.admin_requests import ConnectionFull, ConnectionRow, ConnectionRows, LockRows
+from penstock.admin.admin_requests import ConnectionDetails, ConnectionRow, ConnectionRows, LockRows
 from penstock.admin.http import Handlers, Request, Response
 from penstock.admin.pages import decode_cursor, decode_numbers, encode_cursor, page, slice_page
 from penstock.admin.problems import fail
@@ -70,8 +70,8 @@ class PeerHandlers:
 
     async def connection(self, request: Request) -> Response:
         """One connection."""
-        asked = requests.ConnectionNumbered(id=_number(request))
-        found = await self._broker.ask(asked, ConnectionFull)
+        asked = requests.DescribeConnection(id=_number(request))
+        found = await self._broker.ask(asked, ConnectionDetails)
         subscriptions = [
             Subscription(queue=queue, window=window, credit=credit, dead=dead)
             for queue, window, credit, dead in found.consumers
@@ -81,7 +81,7 @@ class PeerHandlers:
     async def close(self, request: Request) -> Response:
         """Close a connection."""
         number = _number(request)
-        found = await self._broker.ask(requests.ConnectionNumbered(id=number), ConnectionFull)
+        found = await self._broker.ask(requests.DescribeConnection(id=number), ConnectionDetails)
         await self._broker.ask(requests.CloseConnection(id=number, by=request.caller.by), bool)
         return Response(Done(), before={"protocol": found.row.protocol, "peer": found.row.peer, "out": found.row.out})
 

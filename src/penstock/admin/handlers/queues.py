@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.admin import admin_requests as requests
-from penstock.admin.admin_requests import QueueFull, QueueRow
+from penstock.admin.admin_requests import QueueDetails, QueueRow
 from penstock.admin.gatekeeper import Caller
 from penstock.admin.http import Handlers, Request, Response
 from penstock.admin.journal_view import JournalView
@@ -126,10 +126,10 @@ class QueueHandlers:
 
     async def detail(self, namespace: str, name: str) -> QueueDetail:
         """The resource of a queue, for the stream as well. Raises ApiProblem."""
-        found = await self._broker.ask(requests.QueueNamed(namespace=namespace, name=name), QueueFull)
+        found = await self._broker.ask(requests.DescribeQueue(namespace=namespace, name=name), QueueDetails)
         return await self._detail(found)
 
-    async def _detail(self, found: QueueFull) -> QueueDetail:
+    async def _detail(self, found: QueueDetails) -> QueueDetail:
         self._mirror.note(found.row)
         times = await self._journal.times([found.row.oldest])
         summary = self._summary(found.row, times.get(found.row.oldest, 0))
@@ -150,7 +150,7 @@ class QueueHandlers:
         asked = requests.CreateQueue(
             namespace=request.namespace, name=request.queue, policy=policy_of(body.rules), by=request.caller.by
         )
-        detail = await self._detail(await self._broker.ask(asked, QueueFull))
+        detail = await self._detail(await self._broker.ask(asked, QueueDetails))
         return self._response(detail)._replace(after=detail.rules)
 
     async def configure(self, request: Request) -> Response:
@@ -181,7 +181,7 @@ class QueueHandlers:
             namespace=request.namespace, name=request.queue, policy=wanted, expected=before, by=request.caller.by
         )
         try:
-            full = await self._broker.ask(asked, QueueFull)
+            full = await self._broker.ask(asked, QueueDetails)
         except ApiProblem as error:
             if error.problem.code == "stale":
                 raise await self._stale(request) from None
@@ -189,8 +189,10 @@ class QueueHandlers:
         detail = await self._detail(full)
         return self._response(detail)._replace(before=rules, after=detail.rules)
 
-    async def _current(self, request: Request) -> QueueFull:
-        return await self._broker.ask(requests.QueueNamed(namespace=request.namespace, name=request.queue), QueueFull)
+    async def _current(self, request: Request) -> QueueDetails:
+        return await self._broker.ask(
+            requests.DescribeQueue(namespace=request.namespace, name=request.queue), QueueDetails
+        )
 
     async def _stale(self, request: Request) -> ApiProblem:
         """The problem of a change to an old version, with the current queue."""

@@ -20,13 +20,13 @@ class MessageRequests:
         self._queues = queues
         self.handlers: Handlers = {
             requests.Browse: self.browse,
-            requests.Find: self.find,
-            requests.PositionOf: lambda request: runtime.ids.position(request.id) or 0,
+            requests.FindMessage: self.find,
+            requests.FindPosition: lambda request: runtime.ids.position(request.id) or 0,
             requests.DeleteMessage: self.delete,
-            requests.Work: self.work,
+            requests.JobStep: self.work,
         }
 
-    def browse(self, request: requests.Browse) -> requests.Items:
+    def browse(self, request: requests.Browse) -> requests.BrowsedMessages:
         """A piece of the messages in one state, in order."""
         queue = self._queues.find(request.namespace, request.name)
         limit = max(1, min(request.limit, requests.PIECE))
@@ -39,16 +39,16 @@ class MessageRequests:
             found, total = lane_after(row, request.after, limit), len(row)
         items = [self._item(queue, each) for each in found]
         after = (found[-1].priority, found[-1].rank, found[-1].position) if len(found) == limit else ()
-        return requests.Items(items=items, after=after, total=total)
+        return requests.BrowsedMessages(items=items, after=after, total=total)
 
-    def _browse_out(self, queue: Queue, after: tuple[int, ...], limit: int) -> requests.Items:
+    def _browse_out(self, queue: Queue, after: tuple[int, ...], limit: int) -> requests.BrowsedMessages:
         outs, seen = out_after(queue, after, limit)
         items = [self._out(queue, each) for each in outs]
         more = len(outs) == limit
         after = (0, seen, outs[-1].item.position) if more else ()
-        return requests.Items(items=items, begin=seen - len(outs), after=after, total=len(queue.out))
+        return requests.BrowsedMessages(items=items, begin=seen - len(outs), after=after, total=len(queue.out))
 
-    def find(self, request: requests.Find) -> requests.MessageInState | None:
+    def find(self, request: requests.FindMessage) -> requests.MessageInState | None:
         """A message by its ID."""
         queue = self._queues.find(request.namespace, request.name)
         position = self._runtime.ids.position(request.id)
@@ -81,19 +81,21 @@ class MessageRequests:
 
     # Steps of jobs
 
-    def work(self, request: requests.Work) -> requests.Worked:
+    def work(self, request: requests.JobStep) -> requests.JobStepDone:
         """Redrive, move or delete a few messages."""
         queue = self._queues.find(request.namespace, request.name)
         limit = max(1, min(request.limit, requests.STEP))
         if request.positions is not None:
-            return requests.Worked(done=self._work(queue, request, request.positions[:limit]))
+            return requests.JobStepDone(done=self._work(queue, request, request.positions[:limit]))
         looked_at = self._behind(queue, request, limit)
         old = [each.position for each in looked_at if _is_old(each, request)]
         last = looked_at[-1] if len(looked_at) == limit else None
         done = self._work(queue, request, old)
-        return requests.Worked(done=done, after=(last.priority, last.rank, last.position) if last is not None else ())
+        return requests.JobStepDone(
+            done=done, after=(last.priority, last.rank, last.position) if last is not None else ()
+        )
 
-    def _work(self, queue: Queue, request: requests.Work, positions: list[int]) -> int:
+    def _work(self, queue: Queue, request: requests.JobStep, positions: list[int]) -> int:
         now, connection = self._runtime.now(), operator(request.by)
         if request.kind == "delete":
             return sum(self._delete_in(queue, request.state, position, request.by) for position in positions)
@@ -113,7 +115,7 @@ class MessageRequests:
             return False
         return self._broker.delete_message(operator(by), queue, position, self._runtime.now())
 
-    def _behind(self, queue: Queue, request: requests.Work, limit: int) -> list[Item]:
+    def _behind(self, queue: Queue, request: requests.JobStep, limit: int) -> list[Item]:
         """The next messages in the state, in order."""
         if request.state == "ready":
             return ready_after(queue, request.after, limit)
@@ -156,6 +158,6 @@ class MessageRequests:
         )
 
 
-def _is_old(item: Item, request: requests.Work) -> bool:
+def _is_old(item: Item, request: requests.JobStep) -> bool:
     """Whether a message is older than the job. The rank of a delayed message is a time."""
     return (item.position if request.state == "delayed" else item.rank) < request.until

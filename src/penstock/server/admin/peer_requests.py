@@ -1,4 +1,4 @@
-"""Requests about connections, locks, readers and writers."""
+"""Requests about connections, locks and leases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PeerRequests:
         self._broker = runtime.broker
         self.handlers: Handlers = {
             requests.Connections: self.connections,
-            requests.ConnectionNumbered: self.connection,
+            requests.DescribeConnection: self.connection,
             requests.CloseConnection: self.close,
             requests.Locks: self.locks,
             requests.ReleaseLock: self.release,
@@ -56,7 +56,7 @@ class PeerRequests:
             session.connection.id in polling or any(key in session.connection.subscriptions for key in keys)
         )
 
-    def connection(self, request: requests.ConnectionNumbered) -> requests.ConnectionFull:
+    def connection(self, request: requests.DescribeConnection) -> requests.ConnectionDetails:
         """A connection with its consumers."""
         session = self._session(request.id)
         wants = [
@@ -65,7 +65,7 @@ class PeerRequests:
         ]
         polls = self._runtime.pollers.of_connection(session.connection, self._runtime.loop.time())
         wants += ((poll.queue.full_name, 0, 0, False) for poll in polls)
-        return requests.ConnectionFull(row=_row(self._runtime, session), consumers=wants)
+        return requests.ConnectionDetails(row=_row(self._runtime, session), consumers=wants)
 
     def close(self, request: requests.CloseConnection) -> bool:
         """Close a connection: its messages return to their queues."""

@@ -27,7 +27,7 @@ class QueueRequests:
         self._numbers: list[int] = []
         self.handlers: Handlers = {
             requests.Queues: self.rows,
-            requests.QueueNamed: lambda request: self.full(self.find(request.namespace, request.name)),
+            requests.DescribeQueue: lambda request: self.full(self.find(request.namespace, request.name)),
             requests.CreateNamespace: self.create_namespace,
             requests.DeleteNamespace: self.delete_namespace,
             requests.CreateQueue: self.create,
@@ -85,9 +85,9 @@ class QueueRequests:
             {_REASONS[reason]: count for reason, count in queue.dead.reasons.items() if count},
         )
 
-    def full(self, queue: Queue) -> requests.QueueFull:
+    def full(self, queue: Queue) -> requests.QueueDetails:
         """A queue's figures and rules."""
-        return requests.QueueFull(row=self.row(queue), policy=queue.policy)
+        return requests.QueueDetails(row=self.row(queue), policy=queue.policy)
 
     def create_namespace(self, request: requests.CreateNamespace) -> bool:
         """Create a namespace."""
@@ -105,7 +105,7 @@ class QueueRequests:
             )
         return self._broker.delete_namespace(request.namespace, self._runtime.now(), source_of(request.by))
 
-    def create(self, request: requests.CreateQueue) -> requests.QueueFull:
+    def create(self, request: requests.CreateQueue) -> requests.QueueDetails:
         """Create a queue, and its namespace if needed."""
         if self._broker.queue(request.namespace, request.name) is not None:
             raise RequestRefused(
@@ -119,7 +119,7 @@ class QueueRequests:
         queue = self._broker.create_queue(request.namespace, request.name, now, request.policy, source)
         return self.full(queue)
 
-    def configure(self, request: requests.ConfigureQueue) -> requests.QueueFull:
+    def configure(self, request: requests.ConfigureQueue) -> requests.QueueDetails:
         """Replace the rules, if they are still the expected ones."""
         queue = self.find(request.namespace, request.name)
         if queue.policy != request.expected:
