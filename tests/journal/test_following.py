@@ -17,11 +17,11 @@ import pytest
 from penstock.client import connect
 from penstock.demo.postgresql import Server
 from penstock.journal import Follower, OwnedJournal, open_journal
-from penstock.journal.contract import GAP, Durability, Log, OwnerOptions
+from penstock.journal.contract import GAP, Durability, Log, OwnerOptions, Tail
 from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused, LogError, Replaced, Trimmed
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
-from penstock.journal.files.tail import StoredTail, TailReader
+from penstock.journal.files.tail import TailReader
 from support.batches import NOW, acknowledged, published
 from support.brokers import BrokerProcess
 from support.folders import Life, QuickDisk
@@ -318,7 +318,7 @@ class TestThreads:
             def __init__(self, tail: TailReader) -> None:
                 self.tail = tail
 
-            def read(self) -> StoredTail:
+            def read(self) -> Tail:
                 found = self.tail.read()
                 if threading.current_thread() is not second and not second.ident:
                     add(log, 3)

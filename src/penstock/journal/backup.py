@@ -17,13 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.journal.contract import resume_after
+from penstock.journal.contract import Tail, resume_after
 from penstock.journal.errors import JournalRefused, LogError
 from penstock.journal.files.checkpoints import is_checkpoint
 from penstock.journal.files.disk import Disk, RealDisk
 from penstock.journal.files.folder import load_folder, store_folder
 from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import StoredTail, TailReader
+from penstock.journal.files.tail import TailReader, encode_tail
 from penstock.journal.format.segment import is_segment
 
 MANIFEST = "backup.json"
@@ -56,9 +56,7 @@ def copy_journal(folder: str, target: str, progress: Progress = lambda size: Tru
     return make_backup(lambda: _tail(folder), lambda partial: _copy_files(folder, partial, progress), target)
 
 
-def make_backup(
-    tail_of: Callable[[], StoredTail], copy_files: Callable[[Path], dict[str, int]], target: str
-) -> Manifest:
+def make_backup(tail_of: Callable[[], Tail], copy_files: Callable[[Path], dict[str, int]], target: str) -> Manifest:
     """Make a backup of the files that ``copy_files`` puts into a folder. After an error nothing is left at the target.
 
     The tail, up to which the backup must reach, is read before anything is copied.
@@ -72,13 +70,13 @@ def make_backup(
     partial.mkdir(parents=True, mode=0o700)
     try:
         sizes = copy_files(partial)
-        (partial / TAIL).write_bytes(tail.encode())
+        (partial / TAIL).write_bytes(encode_tail(tail))
         manifest = Manifest(
             identity=f"{tail.identity:016x}",
             position=tail.committed,
             created_at=begun,
             bytes=sum(sizes.values()),
-            files={**sizes, TAIL: len(tail.encode())},
+            files={**sizes, TAIL: len(encode_tail(tail))},
         )
         _write(partial / MANIFEST, msgspec.json.encode(manifest))
         os.rename(partial, target)
@@ -149,7 +147,7 @@ def mark_put_back(disk: Disk, end: int) -> int:
     return resumes
 
 
-def _tail(folder: str) -> StoredTail:
+def _tail(folder: str) -> Tail:
     try:
         with closing(TailReader(folder)) as reader:
             return reader.read()

@@ -17,35 +17,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from threading import Lock
-from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
-from penstock.journal.contract import Follower, HeldExtent, LocatedBlock, SharedExtent, Span
+from penstock.journal.contract import Follower, HeldExtent, LocatedBlock, SharedExtent, Span, Tail
 from penstock.journal.errors import DataLoss, JournalDamaged, Replaced, Trimmed
 from penstock.journal.files.disk import File
 from penstock.journal.files.mapped_segment import MappedSegment
 from penstock.journal.files.segment_reader import next_sound
-from penstock.journal.files.tail import StoredTail
 from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.schema import Kind
-
-
-class SegmentSpan(NamedTuple):
-    """An extent: its positions and times. ``key`` is its name, and a number that no other extent of that name has."""
-
-    key: tuple[str, int]
-    first: int
-    #: The position after its last committed event.
-    end: int
-    #: The end of the log before it.
-    after: int
-    created: int
-    finished: bool
-    #: Whether a repair has put its first block over events that are lost.
-    bridged: bool
 
 
 class SpanReader(Follower, ABC):
@@ -62,15 +45,15 @@ class SpanReader(Follower, ABC):
     # What each kind of journal provides
 
     @abstractmethod
-    def _look(self) -> StoredTail:
+    def _look(self) -> Tail:
         """How far the journal goes now. Raises JournalRefused."""
 
     @abstractmethod
-    def _spans(self, committed: int) -> list[SegmentSpan]:
+    def _spans(self, committed: int) -> list[Span]:
         """The extents with events before a committed position, oldest first. ``committed`` is read before the call."""
 
     @abstractmethod
-    def _segment(self, span: SegmentSpan) -> MappedSegment:
+    def _segment(self, span: Span) -> MappedSegment:
         """Map an extent, at least up to the span's end. Raises FileNotFoundError if it is gone."""
 
     @abstractmethod
@@ -84,7 +67,7 @@ class SpanReader(Follower, ABC):
     # How far it goes
 
     @override
-    def tail(self) -> StoredTail:
+    def tail(self) -> Tail:
         # Threads take turns: one that compared its tail with a newer one of another thread would see a journal that
         # went back.
         with self._tail_lock:
@@ -182,12 +165,11 @@ class SpanReader(Follower, ABC):
         return {number: int(total[number]) for number in np.flatnonzero(total).tolist()}
 
     @override
-    def spans(self) -> list[SegmentSpan]:
+    def spans(self) -> list[Span]:
         return self._spans(self.tail().committed)
 
     @override
     def hold(self, span: Span) -> MappedSegment | None:
-        assert isinstance(span, SegmentSpan)
         try:
             return self._segment(span)
         except FileNotFoundError:
@@ -243,7 +225,7 @@ class SpanReader(Follower, ABC):
                 yield LocatedBlock(block, segment)
             position = end
 
-    def _span_at(self, position: int) -> SegmentSpan | None:
+    def _span_at(self, position: int) -> Span | None:
         """The segment that has the position, or else the first one after it."""
         committed = self.tail().committed  # before the segments are listed: they reach at least up to it
         return next((span for span in self._spans(committed) if span.end > position), None)
@@ -258,7 +240,7 @@ class SpanReader(Follower, ABC):
             raise self.damaged(segment, error, position, max(stop, position + 1)) from None
 
 
-def _gaps(spans: list[SegmentSpan], committed: int) -> list[tuple[int, int, bool]]:
+def _gaps(spans: list[Span], committed: int) -> list[tuple[int, int, bool]]:
     """The ranges of positions without events, and whether a repair has given them up."""
     gaps: list[tuple[int, int, bool]] = []
     for before, span in zip([None, *spans], spans, strict=False):

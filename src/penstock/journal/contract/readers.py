@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -14,56 +14,36 @@ from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 
 
-class Tail(Protocol):
-    """How far a journal goes, at one moment."""
+class Tail(NamedTuple):
+    """How far a journal goes at one moment; ``committed``, ``floor``, ``start`` and ``epoch`` as in ``Log``."""
 
-    @property
-    def identity(self) -> int:
-        """``Log.identity``."""
-
-    @property
-    def durability(self) -> Durability:
-        """The owner's setting."""
-
-    @property
-    def start(self) -> int:
-        """``Log.start``."""
-
-    @property
-    def floor(self) -> int:
-        """``Log.floor``: where the history for readers begins."""
-
-    @property
-    def committed(self) -> int:
-        """``Log.committed``."""
-
-    @property
-    def epoch(self) -> int:
-        """``Log.epoch``."""
+    #: The owner's setting.
+    durability: Durability
+    identity: int
+    committed: int
+    floor: int
+    #: Grows with every change.
+    generation: int
+    start: int
+    epoch: int
 
 
-class Span(Protocol):
+class Span(NamedTuple):
     """An extent as readers see it."""
 
-    @property
-    def key(self) -> Hashable:
-        """Distinguishes it from every other extent, also from one that has replaced it."""
-
-    @property
-    def first(self) -> int:
-        """Its first position."""
-
-    @property
-    def end(self) -> int:
-        """The position after its last committed event."""
-
-    @property
-    def created(self) -> int:
-        """The time of its first event."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether it no longer grows."""
+    #: Its name, and a number that no other extent of that name has.
+    key: tuple[str, int]
+    first: int
+    #: The position after its last committed event.
+    end: int
+    #: The end of the log before it.
+    after: int
+    #: The time of its first event.
+    created: int
+    #: Whether it no longer grows.
+    finished: bool
+    #: Whether a repair has put its first block over lost events.
+    bridged: bool
 
 
 class HeldExtent(Protocol):

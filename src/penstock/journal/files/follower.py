@@ -11,16 +11,16 @@ from collections import OrderedDict
 
 from typing_extensions import override
 
-from penstock.journal.contract import Checkpoint
+from penstock.journal.contract import Checkpoint, Span, Tail
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File, RealDisk, SharedDisk
 from penstock.journal.files.mapped_segment import MappedSegment, Verified, read_ends
 from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import StoredTail, TailReader
+from penstock.journal.files.tail import TailReader
 from penstock.journal.format.block import BlockError
 from penstock.journal.format.segment import BRIDGE, Footer, SegmentHeader, is_segment
-from penstock.journal.span_reader import SegmentSpan, SpanReader
+from penstock.journal.span_reader import SpanReader
 
 #: How many segments are kept mapped: each takes a file descriptor.
 KEPT = 64
@@ -43,7 +43,7 @@ class JournalReader(SpanReader):
         self.tail()
 
     @override
-    def _look(self) -> StoredTail:
+    def _look(self) -> Tail:
         """A few microseconds."""
         if self._inode() != self._tail_inode:
             self._open_tail()
@@ -64,7 +64,7 @@ class JournalReader(SpanReader):
         return self._disk.open(name)
 
     @override
-    def _spans(self, committed: int) -> list[SegmentSpan]:
+    def _spans(self, committed: int) -> list[Span]:
         """Skips a segment that begins at ``committed``: it may not even have a header yet."""
         keys = sorted(key for key in self._disk.numbered() if is_segment(key[0]))
         keys = [key for key in keys if int(key[0][:16], 16) < committed]
@@ -72,7 +72,7 @@ class JournalReader(SpanReader):
             found = {key: self._ends.get(key) or self._look_at(key) for key in keys}
             self._ends = {key: ends for key, ends in found.items() if ends is not None and ends[1] is not None}
             self._verified = {key: verified for key, verified in self._verified.items() if key in found}
-        spans: list[SegmentSpan] = []
+        spans: list[Span] = []
         after = committed
         for key, ends in reversed(found.items()):
             if ends is None:
@@ -82,7 +82,7 @@ class JournalReader(SpanReader):
             end = max(end, header.first)
             bridged = footer is not None and bool(footer.flags & BRIDGE)
             finished = footer is not None
-            spans.append(SegmentSpan(key, header.first, end, header.after, header.created, finished, bridged))
+            spans.append(Span(key, header.first, end, header.after, header.created, finished, bridged))
             after = header.after
         return spans[::-1]
 
@@ -101,7 +101,7 @@ class JournalReader(SpanReader):
             os.close(file)
 
     @override
-    def _segment(self, span: SegmentSpan) -> MappedSegment:
+    def _segment(self, span: Span) -> MappedSegment:
         with self._lock:
             segment = self._segments.get(span.key)
             if segment is None or (segment.footer is None and span.finished):

@@ -22,6 +22,7 @@ from penstock.journal.contract import (
     Progress,
     Repair,
     Space,
+    Span,
     Verdict,
 )
 from penstock.journal.errors import JournalRefused
@@ -37,7 +38,6 @@ from penstock.journal.format.segment import is_segment
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import survey, verdict_of
-from penstock.journal.span_reader import SegmentSpan
 
 
 class FileJournal(Journal):
@@ -169,7 +169,7 @@ class FileTools(JournalTools):
             refuse(disk.where, found)
             return AcceptedLoss(found.end, mark_put_back(disk, found.end))
 
-    def _extent(self, span: SegmentSpan) -> ExtentInfo:
+    def _extent(self, span: Span) -> ExtentInfo:
         name = span.key[0]
         size = os.stat(os.path.join(self._folder, name)).st_size
         return ExtentInfo(name, span.first, span.end - span.first, span.created, size, span.finished)

@@ -11,12 +11,11 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from penstock.journal.contract import FIRST_POSITION
+from penstock.journal.contract import FIRST_POSITION, Tail
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.files.disk import Disk
 from penstock.journal.files.folder import Folder
 from penstock.journal.files.segment_writer import finish
-from penstock.journal.files.tail import StoredTail
 from penstock.journal.format.segment import Segment
 from penstock.journal.repair.survey import Finding, SegmentSurvey, Survey, survey
 
@@ -26,7 +25,7 @@ class Recovered:
     """The state of a folder. ``end`` is the position of the next append."""
 
     folder: Folder
-    tail: StoredTail | None = None
+    tail: Tail | None = None
     segments: list[Segment] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     end: int = FIRST_POSITION

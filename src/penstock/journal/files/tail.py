@@ -21,9 +21,9 @@ import mmap
 import os
 from struct import Struct
 from time import sleep
-from typing import Final, NamedTuple
+from typing import Final
 
-from penstock.journal.contract import Durability
+from penstock.journal.contract import Durability, Tail
 from penstock.journal.errors import JournalRefused, is_full
 from penstock.journal.files.disk import Disk, File, ReadableDisk, RealDisk, SharedDisk, write_all
 from penstock.journal.format.block import VERSION, other_format
@@ -39,30 +39,19 @@ SIZE: Final = _LAYOUT.size
 _TRIES: Final = 1000
 
 
-class StoredTail(NamedTuple):
-    """A record, as ``contract.Tail``. ``generation`` grows with every write."""
+def encode_tail(tail: Tail) -> bytes:
+    """The 64 bytes of a record."""
+    return _encode(tail.durability.value, *tail[1:])
 
-    durability: Durability
-    identity: int
-    committed: int
-    floor: int
-    generation: int
-    start: int
-    epoch: int
 
-    def encode(self) -> bytes:
-        """The 64 bytes."""
-        return _encode(self.durability.value, *self[1:])
-
-    @classmethod
-    def decode(cls, raw: bytes) -> StoredTail | None:
-        """The record, or None if it is invalid. Raises JournalRefused for another format."""
-        if len(raw) != SIZE or raw[:4] != MAGIC or crc32(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
-            return None
-        _, version, durability, *rest, _ = _LAYOUT.unpack(raw)
-        if version != VERSION:
-            raise JournalRefused(f"the file {NAME} can not be read: {other_format(version)}")
-        return cls(Durability(durability), *rest)
+def decode_tail(raw: bytes) -> Tail | None:
+    """The record, or None if it is invalid. Raises JournalRefused for another format."""
+    if len(raw) != SIZE or raw[:4] != MAGIC or crc32(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
+        return None
+    _, version, durability, *rest, _ = _LAYOUT.unpack(raw)
+    if version != VERSION:
+        raise JournalRefused(f"the file {NAME} can not be read: {other_format(version)}")
+    return Tail(Durability(durability), *rest)
 
 
 def _encode(
@@ -72,7 +61,7 @@ def _encode(
     return raw + _CRC.pack(crc32(raw))
 
 
-def read_tail(disk: ReadableDisk) -> tuple[StoredTail | None, StoredTail | None]:
+def read_tail(disk: ReadableDisk) -> tuple[Tail | None, Tail | None]:
     """The record and the copy that the last broker left; None for a missing or unreadable one."""
     if NAME not in disk.names():
         return None, None
@@ -81,7 +70,7 @@ def read_tail(disk: ReadableDisk) -> tuple[StoredTail | None, StoredTail | None]
         raw = file.read(2 * SIZE, 0)
     finally:
         file.close()
-    return StoredTail.decode(raw[:SIZE]), StoredTail.decode(raw[SIZE:])
+    return decode_tail(raw[:SIZE]), decode_tail(raw[SIZE:])
 
 
 class TailWriter:
@@ -133,10 +122,10 @@ class TailReader:
             os.close(file)
         self._where = disk.where
 
-    def read(self) -> StoredTail:
+    def read(self) -> Tail:
         """The latest record."""
         for attempt in range(_TRIES):
-            tail = StoredTail.decode(self._map[:SIZE])
+            tail = decode_tail(self._map[:SIZE])
             if tail is not None:
                 return tail
             sleep(0 if attempt < 10 else 0.001)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from penstock.journal.contract import Durability
+from penstock.journal.contract import Durability, Tail
 from penstock.journal.files.checkpoints import checkpoint_name, is_checkpoint
 from penstock.journal.files.disk import File, Part, RealFile
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder
 from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import StoredTail
+from penstock.journal.files.tail import encode_tail
 from penstock.journal.format.segment import KEPT, segment_name
 from penstock.journal.postgresql.copies import ExtentCopy
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
@@ -41,7 +41,7 @@ class FolderView:
         if name == FOLDER:
             return BytesFile(_folder(retry_once(self._database.shard)).encode())
         if name == TAIL:
-            return BytesFile(stored_tail(retry_once(self._database.shard)).encode())
+            return BytesFile(encode_tail(stored_tail(retry_once(self._database.shard))))
         for row in retry_once(self._database.extents):
             if _name(row) == name:
                 return ExtentFile(self._database, row)
@@ -51,9 +51,9 @@ class FolderView:
         return BytesFile(data)
 
 
-def stored_tail(row: ShardRow) -> StoredTail:
+def stored_tail(row: ShardRow) -> Tail:
     """The tail that readers of a folder would find."""
-    return StoredTail(Durability.COMMIT, row.identity, row.head, row.floor, 0, row.low, row.epoch)
+    return Tail(Durability.COMMIT, row.identity, row.head, row.floor, 0, row.low, row.epoch)
 
 
 def _folder(row: ShardRow) -> Folder:

@@ -10,18 +10,17 @@ import os
 
 from typing_extensions import override
 
-from penstock.journal.contract import Checkpoint, Span
+from penstock.journal.contract import Checkpoint, Span, Tail
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File
 from penstock.journal.files.mapped_segment import MappedSegment
-from penstock.journal.files.tail import StoredTail
 from penstock.journal.format.segment import BRIDGE, SegmentHeader
 from penstock.journal.postgresql.copies import ExtentCopies, Key, key_of
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
 from penstock.journal.postgresql.folder_view import FolderView, stored_tail
 from penstock.journal.postgresql.retries import retry_once
-from penstock.journal.span_reader import SegmentSpan, SpanReader
+from penstock.journal.span_reader import SpanReader
 
 
 class DatabaseFollower(SpanReader):
@@ -53,27 +52,26 @@ class DatabaseFollower(SpanReader):
     @override
     def marks(self, span: Span, limit: int) -> tuple[list[int], list[int]] | None:
         # Without fetching the extent.
-        assert isinstance(span, SegmentSpan)
         row = self._extents().get(span.key)
         if row is None or not row.finished or self._copies.has(span.key):
             return super().marks(span, limit)
         return [row.first, row.end], [0, row.size]
 
     @override
-    def _look(self) -> StoredTail:
+    def _look(self) -> Tail:
         self._shard = retry_once(self._database.shard)
         return stored_tail(self._shard)
 
     @override
-    def _spans(self, committed: int) -> list[SegmentSpan]:
+    def _spans(self, committed: int) -> list[Span]:
         rows = [(key, row) for key, row in self._extents().items() if row.first < committed]
-        spans: list[SegmentSpan] = []
+        spans: list[Span] = []
         after = committed
         for key, row in reversed(rows):
             header = self._header(row)
             end = max(min(row.end if row.finished else after, committed), row.first)
             bridged = bool(row.flags & BRIDGE)
-            spans.append(SegmentSpan(key, row.first, end, header.after, header.created, row.finished, bridged))
+            spans.append(Span(key, row.first, end, header.after, header.created, row.finished, bridged))
             after = header.after
         return spans[::-1]
 
@@ -95,7 +93,7 @@ class DatabaseFollower(SpanReader):
         return header
 
     @override
-    def _segment(self, span: SegmentSpan) -> MappedSegment:
+    def _segment(self, span: Span) -> MappedSegment:
         row = self._extents().get(span.key)
         if row is None:
             raise FileNotFoundError(span.key[0])

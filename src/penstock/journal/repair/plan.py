@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.journal.contract import FIRST_POSITION, GAP, Durability, resume_after
+from penstock.journal.contract import FIRST_POSITION, GAP, Durability, Tail, resume_after
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.disk import Disk
 from penstock.journal.files.folder import Folder
 from penstock.journal.files.segment_reader import walk
-from penstock.journal.files.tail import StoredTail
 from penstock.journal.format.block import Block, BlockHeader
 from penstock.journal.format.catalogue import SegmentCatalogue
 from penstock.journal.format.encoding import Encoded
@@ -58,7 +57,7 @@ class RepairPlan:
     """The steps of a repair."""
 
     folder: Folder
-    tail: StoredTail | None = None
+    tail: Tail | None = None
     #: Lost ranges of positions, ends excluded.
     lost: list[Range] = field(default_factory=list)
     #: Files that are named like segments but are none of this journal's, and segments to rename.
@@ -137,7 +136,7 @@ class _Planner:
         plan.folder = plan.folder._replace(epoch=self.epoch, given_up=given_up, start=min(firsts, default=0))
         start = min(firsts, default=end)
         floor = self.tail.floor if self.tail else start
-        plan.tail = StoredTail(self.durability, self.identity, end, floor, 0, start, self.epoch)
+        plan.tail = Tail(self.durability, self.identity, end, floor, 0, start, self.epoch)
 
     def _note_missing(self, segment: SegmentSurvey) -> None:
         """Before the first segment of which anything is kept: required events before it are lost."""
@@ -327,7 +326,7 @@ def _after(segment: SegmentSurvey) -> int:
     return segment.header.after if segment.header is not None else segment.first
 
 
-def _guess_folder(where: str, headers: list[SegmentHeader], tail: StoredTail | None) -> Folder:
+def _guess_folder(where: str, headers: list[SegmentHeader], tail: Tail | None) -> Folder:
     """Reconstruct ``penstock.json``."""
     identities = [header.identity for header in headers] + ([tail.identity] if tail else [])
     if not identities:

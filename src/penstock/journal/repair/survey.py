@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from penstock.journal.contract import FIRST_POSITION, GAP, Defect, Durability, Verdict
+from penstock.journal.contract import FIRST_POSITION, GAP, Defect, Durability, Tail, Verdict
 from penstock.journal.errors import TOO_OLD, JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File, ReadableDisk, read_whole
@@ -34,7 +34,7 @@ from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder, OtherFormat
 from penstock.journal.files.segment_reader import next_sound, only_zeros, read_footer, scan, walk
 from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import StoredTail, read_tail
+from penstock.journal.files.tail import read_tail
 from penstock.journal.format.block import SYNCED, Block, BlockError
 from penstock.journal.format.checkpoint import BadCheckpoint
 from penstock.journal.format.checksum import crc32
@@ -132,7 +132,7 @@ class Survey:
     """The state of a folder. ``problems`` are damage, ``notes`` are what a start repairs without a loss."""
 
     folder: Folder | None = None
-    tail: StoredTail | None = None
+    tail: Tail | None = None
     #: Every event from this position on is required; 0: unknown.
     start: int = 0
     #: The segments of this journal, oldest first.
