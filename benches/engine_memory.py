@@ -54,7 +54,7 @@ def measure(kind: str, count: int) -> int:
             )
             engine.commit(now)
         used = resident() - before
-        assert sum(queue.ready for queue in queues) == count
+        assert sum(len(queue.ready) for queue in queues) == count
         log.close()
         return used
 

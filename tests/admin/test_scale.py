@@ -42,7 +42,9 @@ def many_messages() -> MessageRequests:
     queue = broker.create_queue("default", "q", NOW)
     positions = np.arange(2, MESSAGES + 2, dtype=np.uint64)
     nothing = np.zeros(MESSAGES, np.int64)
-    queue.fill(0, [positions, positions, np.full(MESSAGES, 10), nothing, np.full(MESSAGES, 255), nothing, nothing])
+    queue.ready.fill(
+        0, [positions, positions, np.full(MESSAGES, 10), nothing, np.full(MESSAGES, 255), nothing, nothing]
+    )
     runtime = runtime_of(broker)
     return MessageRequests(runtime, QueueRequests(runtime))
 

@@ -106,7 +106,7 @@ def live_messages(folder: Path, lived: Life) -> dict[int, bytes]:
     engine.broker.check()
     found: dict[int, bytes] = {}
     for queue in engine.broker.queues.values():
-        at = [item.position for lane in queue.lanes.values() for item in lane]
+        at = [item.position for lane in queue.ready.lanes.values() for item in lane]
         at += [item.position for item in (*queue.delayed, *queue.dead)]
         found |= zip(at, (message.payload for message in engine.messages(at)), strict=True)
     life.run(50)

@@ -87,7 +87,7 @@ class BrokerMachine(RuleBasedStateMachine):
             "budget.GIVE_BACK": self.give_back,
             "structures.lane.CHUNK": 3,
             "structures.ordered.CHUNK": 3,
-            "queue.PLAIN_LANES": 1,
+            "ready.PLAIN_LANES": 1,
             "commands.lease.PIECE": 1,
             "commands.lease.END_SLACK": 0,
             "catalogue.ROW_BYTES": 1,
@@ -476,7 +476,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def nothing_lost(self) -> None:
         """Counted by walking, not by counters alone."""
         for queue in self.broker.queues.values():
-            here = [item.position for lane in queue.lanes.values() for item in walk(lane)]
+            here = [item.position for lane in queue.ready.lanes.values() for item in walk(lane)]
             here += [item.position for lane in (queue.delayed, queue.dead) for item in walk(lane)]
             here += list(queue.out)
             assert len(set(here)) == len(here) == queue.counters.balance
@@ -490,8 +490,8 @@ class BrokerMachine(RuleBasedStateMachine):
             there = self.model.queues[name].positions
             notes = (queue.deliveries, queue.moved, queue.published_retries, queue.asked)
             assert all(note.keys() <= there for note in notes)
-            assert sorted(queue.lanes) == list(queue.priorities)
-            assert {id(lane) for _, _, lane, _ in queue.deadlines} <= set(map(id, queue.lanes.values()))
+            assert sorted(queue.ready.lanes) == list(queue.ready.priorities)
+            assert {id(lane) for _, _, lane, _ in queue.ready.deadlines} <= set(map(id, queue.ready.lanes.values()))
             asked |= {key: (queue, position) for position, key in queue.asked.items()}
         assert self.broker.asked == asked
         assert self.broker.moved_to.keys() <= {p for queue in self.model.queues.values() for p in queue.positions}
@@ -513,8 +513,8 @@ def walk(lane: Lane) -> list[Item]:
 
 def describe(queue: Queue) -> dict[str, Any]:
     """The queue's whole state, in the words of the model."""
-    ready = [item for priority in reversed(list(queue.priorities)) for item in walk(queue.lanes[priority])]
-    assert queue.ready == len(ready)
+    ready = [item for priority in reversed(list(queue.ready.priorities)) for item in walk(queue.ready.lanes[priority])]
+    assert len(queue.ready) == len(ready)
     count = queue.deliveries.get
     return {
         "ready": [(i.position, i.priority, i.size, i.expires, i.retries, count(i.position, 0)) for i in ready],
@@ -529,7 +529,7 @@ def describe(queue: Queue) -> dict[str, Any]:
         "dead_line": [consumer.connection.id for consumer in queue.waiting_dead],
         "asked": queue.asked,
         "counters": {name: count for name, count in queue.counters.as_dict().items() if count},
-        "ready_bytes": queue.ready_bytes,
+        "ready_bytes": queue.ready.bytes,
         "bytes": queue.bytes,
     }
 

@@ -356,7 +356,7 @@ def wherever_they_are(size: int) -> tuple[World, list[int]]:
     world.kill(size)
     world.publish(size, delay=500 * SECOND)
     world.one_each(size // 4)
-    lanes = [world.queue.dead, world.queue.delayed, *world.queue.lanes.values()]
+    lanes = [world.queue.dead, world.queue.delayed, *world.queue.ready.lanes.values()]
     here = [item.position for lane in lanes for item in lane]
     return world, [*here[:: len(here) // 90], *range(10**9, 10**9 + 90)]
 

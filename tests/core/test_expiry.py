@@ -50,21 +50,21 @@ class World:
         match step:
             case ("run", int(count), int(ttl), int(priority)):
                 expires = self.now + ttl if ttl else 0
-                self.queue.append_run(self.top, [1] * count, priority, expires, FOREVER)
+                self.queue.ready.append_run(self.top, [1] * count, priority, expires, FOREVER)
                 ranks = range(self.top, self.top + count)
                 self.model += [Item(rank, rank, 1, expires, FOREVER, priority) for rank in ranks]
                 self.top += count + 10
             case ("put", list(ttls), int(priority)):
                 free = sorted(set(range(1, self.top)) - {item.rank for item in self.model})[: len(ttls)]
                 items = [Item(r, r, 1, self.now + t, FOREVER, priority) for r, t in zip(free, ttls, strict=False)]
-                self.queue.put_many(items)
+                self.queue.ready.insert_many(items)
                 self.model += items
             case ("take", int(count)):
-                assert self.queue.take(count) == order(self.model)[:count]
+                assert self.queue.ready.take(count) == order(self.model)[:count]
                 self.model = order(self.model)[count:]
             case ("remove", int(index)) if index < len(self.model):
                 item = self.model.pop(index)
-                assert self.queue.remove_ready(item.priority, item.rank) == item
+                assert self.queue.ready.remove(item) == item
             case ("expire", int(span), int(budget)):
                 self.expire(span, budget)
 
@@ -72,7 +72,7 @@ class World:
         self.now += span
         due = [item for item in self.model if 0 < item.expires <= self.now]
         while True:
-            expired, left = self.queue.take_expired(self.now, budget)
+            expired, left = self.queue.ready.take_expired(self.now, budget)
             assert len(expired) <= budget
             assert expired == order(expired)
             assert set(expired) <= set(due)
@@ -83,14 +83,14 @@ class World:
         assert not due
 
     def check(self) -> None:
-        assert self.queue.ready == self.queue.ready_bytes == len(self.model)
-        assert self.queue.oldest() == min(self.model, default=None)
+        assert len(self.queue.ready) == self.queue.ready.bytes == len(self.model)
+        assert self.queue.ready.oldest() == min(self.model, default=None)
         times = [item.expires for item in self.model if item.expires]
         following = self.queue.next_deadline()
         assert not times or (following is not None and following <= min(times))
-        chunks = [chunk for lane in self.queue.lanes.values() for chunk in lane._chunks]
+        chunks = [chunk for lane in self.queue.ready.lanes.values() for chunk in lane._chunks]
         noted = {chunk: chunk.deadline for chunk in chunks if chunk.deadline}
-        assert noted == {chunk: deadline for deadline, _, _, chunk in self.queue.deadlines}
+        assert noted == {chunk: deadline for deadline, _, _, chunk in self.queue.ready.deadlines}
 
 
 @settings(max_examples=300, derandomize=True, deadline=None)
@@ -101,7 +101,7 @@ def test_each_fires_exactly_when_due_and_nothing_is_left_behind(steps: list[tupl
         world.step(step)
         world.check()
     world.expire(1_000, 5)
-    assert not world.queue.deadlines
+    assert not world.queue.ready.deadlines
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -109,8 +109,9 @@ def test_deadlines_of_messages_that_come_and_go_do_not_pile_up(same: bool) -> No
     """One message always waits, so the lane never closes; the deadlines are days away, so none ever fires."""
     queue = Queue(1, "default", "q", Policy(), 0)
     later = NOW + 86_400 * SECOND
-    queue.append_run(1, [1], 0, later, FOREVER)
+    queue.ready.append_run(1, [1], 0, later, FOREVER)
     for position in range(2, 200):
-        queue.put_many([Item(2 if same else position, position, 1, later + position)])
-        queue.remove_ready(0, 2 if same else position)
-        assert len(queue.deadlines) <= 2
+        item = Item(2 if same else position, position, 1, later + position)
+        queue.ready.insert_many([item])
+        queue.ready.remove(item)
+        assert len(queue.ready.deadlines) <= 2

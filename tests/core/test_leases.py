@@ -74,7 +74,7 @@ def test_a_restart_keeps_leases_their_order_and_their_end() -> None:
     again = rig.broker.leases[lease.position]
     assert again.messages == [high, *range(rig.first, rig.first + 5)]
     assert (again.entry.instance, again.entry.since, again.entry.until) == ("one", NOW + 7, NOW + 7 + DAY)
-    assert rig.queue.ready == 0
+    assert len(rig.queue.ready) == 0
     assert rig.broker.tick(NOW + 8) == NOW + 7 + DAY
     rig.broker.settle_leases("lake", again.position + 1, NOW + 9)
     rig.restart()
@@ -109,7 +109,7 @@ def test_what_is_not_settled_in_time_goes_back_to_its_old_place() -> None:
     assert lease is not None
     assert lease.messages == [rig.first, rig.first + 1, rig.first + 2]
     rig.broker.tick(NOW + 2 * SECOND)
-    assert (len(rig.queue.dead), rig.queue.ready) == (2, 1)
+    assert (len(rig.queue.dead), len(rig.queue.ready)) == (2, 1)
 
 
 def test_forgetting_a_reader_leaves_the_others_alone() -> None:
@@ -140,7 +140,7 @@ def test_bytes_are_counted_but_one_message_always_fits() -> None:
     assert [lease and len(lease.messages) for lease in leases] == [1, 2, 1, None]
     rig.broker.forget_reader("lake", NOW)
     assert rig.broker.lease("lake", rig.queue, NOW, DAY, max_bytes=25, one_anyway=False) is None
-    assert rig.queue.ready == 4
+    assert len(rig.queue.ready) == 4
 
 
 def test_what_ends_a_lease_is_in_one_block() -> None:
@@ -176,7 +176,7 @@ class TestWithoutThePast:
         rig.broker.log.take()
         again = self.begin_anew(rig, [rig.first, rig.first + 1, rig.first + 2])
         assert again.leases[lease.position].messages == lease.messages
-        assert again.queues[rig.queue.id].ready == 1
+        assert len(again.queues[rig.queue.id].ready) == 1
 
     def test_messages_that_are_gone_are_passed_over(self) -> None:
         rig = Rig(3)
@@ -281,4 +281,4 @@ def test_a_delayed_message_that_was_leased_stays_leased() -> None:
     assert lease is not None
     rig.restart()
     rig.broker.tick(NOW + 2 * SECOND)
-    assert (rig.queue.ready, len(rig.queue.delayed), list(rig.queue.out)) == (0, 0, lease.messages)
+    assert (len(rig.queue.ready), len(rig.queue.delayed), list(rig.queue.out)) == (0, 0, lease.messages)

@@ -22,7 +22,9 @@ def scene() -> tuple[Broker, Queue, Connection]:
 
 
 def order(broker: Broker, queue: Queue) -> list[int]:
-    return [item.position for priority in reversed(list(queue.priorities)) for item in queue.lanes[priority]]
+    return [
+        item.position for priority in reversed(list(queue.ready.priorities)) for item in queue.ready.lanes[priority]
+    ]
 
 
 def test_ready_messages_go_back_to_their_places(scene: tuple[Broker, Queue, Connection]) -> None:
@@ -51,7 +53,7 @@ def test_delayed_and_dead_ones_too(scene: tuple[Broker, Queue, Connection]) -> N
     assert broker.set_aside(queue, {late: "torn", dead: "torn"}, NOW) == 2
     assert (len(queue.delayed), len(queue.dead)) == (0, 0)
     broker.tick(NOW + 10 * SECOND)
-    assert queue.ready == 0
+    assert len(queue.ready) == 0
     broker.put_back(queue, [late, dead], NOW + 10 * SECOND)
     assert (len(queue.delayed), len(queue.dead)) == (1, 1)
     broker.tick(NOW + 10 * SECOND)

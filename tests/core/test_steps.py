@@ -101,7 +101,7 @@ def test_what_a_lost_connection_had_comes_back_in_steps_to_its_old_places() -> N
     with small(GIVE_BACK=6):
         bench.broker.tick(NOW)
         bench.broker.disconnect(peer, NOW, lambda out: out.item.position in unseen)
-        assert (bench.queue.ready, len(bench.queue.out)) == (16, 14)
+        assert (len(bench.queue.ready), len(bench.queue.out)) == (16, 14)
         assert list(bench.broker.holders()) == [bench.publisher, peer]
         assert not bench.broker.delete_queue(bench.queue, NOW)
         assert run_down(bench.broker, NOW) == 3
@@ -199,7 +199,7 @@ def test_a_queue_that_has_more_to_let_go_than_one_step_may_refuses_until_there_i
     assert bench.publish().refusal is PublishRefusal.FULL
     run_down(bench.broker, NOW)
     assert bench.queue.bytes == 1_000
-    assert bench.queue.ready == 101
+    assert len(bench.queue.ready) == 101
     assert bench.publish().accepted == 1
 
 
@@ -213,8 +213,8 @@ def test_a_restart_brings_very_many_priorities_back() -> None:
     queue = broker.queue("default", "q")
     assert queue is not None
     assert len(broker.find(queue, [bench.position(number) for number in range(1, 101)])) == 100
-    taken = queue.take(200)
+    taken = queue.ready.take(200)
     assert [(item.priority, item.position) for item in taken] == [
-        (item.priority, item.position) for item in bench.queue.take(200)
+        (item.priority, item.position) for item in bench.queue.ready.take(200)
     ]
-    assert not queue.deadlines
+    assert not queue.ready.deadlines

@@ -37,7 +37,9 @@ def queue_of(broker: Broker, name: str = "a", **policy: object) -> Queue:
 
 
 def positions(queue: Queue) -> list[int]:
-    return [item.position for priority in reversed(list(queue.priorities)) for item in queue.lanes[priority]]
+    return [
+        item.position for priority in reversed(list(queue.ready.priorities)) for item in queue.ready.lanes[priority]
+    ]
 
 
 def test_messages_and_their_chunk_are_in_one_block(broker: Broker) -> None:
@@ -59,7 +61,7 @@ def test_what_comes_again_adds_nothing(broker: Broker) -> None:
     for key in (ChunkKey("job", 3, 1, 0), ChunkKey("job", 2, 1, 7), ChunkKey("job", 0, 9, 9)):
         assert broker.write(b"spark", key, [Portion(queue, [b"x"])], NOW).duplicate
     assert broker.log.next_position == before
-    assert queue.ready == 1
+    assert len(queue.ready) == 1
 
 
 def test_a_chunk_that_is_missing_is_told(broker: Broker) -> None:
@@ -142,7 +144,7 @@ def test_all_or_nothing(broker: Broker) -> None:
     assert broker.log.next_position == before
     done = broker.write(b"spark", ChunkKey("job"), [portions[0], Portion(narrow, [b"x"] * 2)], NOW)
     assert done.refusal is None
-    assert (wide.ready, narrow.ready) == (3, 2)
+    assert (len(wide.ready), len(narrow.ready)) == (3, 2)
 
 
 def test_rows_have_properties_of_their_own_and_keep_their_order(broker: Broker) -> None:
@@ -165,13 +167,13 @@ def test_rows_have_properties_of_their_own_and_keep_their_order(broker: Broker) 
 def test_plain_rows_are_one_run(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = queue_of(broker)
     runs: list[int] = []
-    append_run = queue.append_run
+    append_run = queue.ready.append_run
 
     def counted(first: int, sizes: list[int], *more: int) -> None:
         runs.append(len(sizes))
         append_run(first, sizes, *more)
 
-    monkeypatch.setattr(queue, "append_run", counted)
+    monkeypatch.setattr(queue.ready, "append_run", counted)
     broker.write(b"spark", ChunkKey("job"), [Portion(queue, [b"x"] * 10_000)], NOW)
     assert runs == [10_000]
 

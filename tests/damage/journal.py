@@ -100,7 +100,7 @@ def live_messages(opened: Opened) -> dict[int, bytes]:
     engine = opened.engine
     found: dict[int, bytes] = {}
     for queue in engine.broker.queues.values():
-        positions = [item.position for lane in queue.lanes.values() for item in lane]
+        positions = [item.position for lane in queue.ready.lanes.values() for item in lane]
         positions += [item.position for item in (*queue.delayed, *queue.dead)]
         positions += queue.out
         damaged = engine.damage(positions)

@@ -29,7 +29,7 @@ def books(broker: Broker, now: int) -> dict[int, tuple[Any, ...]]:
     """Position -> queue, state, deliveries and reason of every message, as the broker has it."""
     found: dict[int, tuple[Any, ...]] = {}
     for queue in broker.queues.values():
-        lanes = [("ready", lane) for lane in queue.lanes.values()] + [("dead", queue.dead)]
+        lanes = [("ready", lane) for lane in queue.ready.lanes.values()] + [("dead", queue.dead)]
         for state, lane in lanes:
             for item in lane:
                 found[item.position] = (queue.name, state, queue.deliveries.get(item.position, 0), item.reason)

@@ -147,7 +147,7 @@ def test_refusing_begins_in_time_while_nothing_gets_to_the_disk() -> None:
     while not engine.broker.publish(connection, queue, [bytes(50_000)] * 8, MORNING).refusal:
         if engine.broker.log.size > MIB:
             on_its_way += engine.stage(MORNING)
-    assert queue.ready * 50_000 > 12 * MIB
+    assert len(queue.ready) * 50_000 > 12 * MIB
     engine.write([*on_its_way, *engine.stage(MORNING)])
     assert disk.left >= 4 * MIB - 64 * 1024
     engine.log.close()
@@ -185,7 +185,7 @@ def test_compaction_needs_room_for_one_segment_not_for_all_it_copies() -> None:
     disk = SimDisk()
     opened, connection, queue = half_alive(disk, 20)
     before = disk.space - disk.left
-    waiting = queue.ready
+    waiting = len(queue.ready)
     disk.space = before + MIB  # a twentieth of the journal; the copies are nearly half of it
     fullest = disk.left
 
@@ -283,7 +283,7 @@ def test_a_disk_that_somebody_fills_stops_the_broker_and_loses_nothing(small_dis
     assert consume_all(opened, connection, queue) == published + 1
     engine.log.close()
     opened, connection, queue = start(RealDisk(small_disk), 0)
-    assert ([line for line in opened.report if "no checkpoint" not in line], queue.ready) == ([], 0)
+    assert ([line for line in opened.report if "no checkpoint" not in line], len(queue.ready)) == ([], 0)
     opened.engine.log.close()
 
 

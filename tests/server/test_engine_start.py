@@ -49,7 +49,7 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_told_of() ->
     again.engine.commit(MORNING)
     again.engine.broker.check()
     found = again.engine.broker.queues[queue.id]
-    assert (found.counters.balance, len(found.damaged), found.ready) == (3, 3, 0)
+    assert (found.counters.balance, len(found.damaged), len(found.ready)) == (3, 3, 0)
     retain(again.upkeep, MORNING)
     again.engine.log.close()
     later = open_folder(disk, MORNING, SMALL)

@@ -204,6 +204,6 @@ def test_what_was_read_before_the_peer_went_is_settled() -> None:
             session.connection_lost(None)
             broker.runtime.memory.congested = False
             await broker.settle()
-            assert (queue.ready, len(queue.out), queue.counters.acknowledged) == (2, 0, 8)
+            assert (len(queue.ready), len(queue.out), queue.counters.acknowledged) == (2, 0, 8)
 
     asyncio.run(story())

@@ -258,7 +258,7 @@ async def half_alive(scene: Scene, segments: int) -> int:
         while broker.pop(connection, gone, now)[0]:
             pass
     await scene.committed()
-    return kept.ready
+    return len(kept.ready)
 
 
 async def consume(scene: Scene, waiting: int) -> None:

@@ -132,7 +132,7 @@ def test_publishers_wait_for_a_stalled_disk(size: int) -> None:
             assert len(running.events("the disk is slower than the publishers: reading is paused")) == 1
             running.disk.go_on.set()
             (queue,) = runtime.broker.queues.values()
-            await until(lambda: queue.ready == sent)
+            await until(lambda: len(queue.ready) == sent)
             assert not runtime.memory.congested
             await hang_up(*(writer for _, writer in peers))
 

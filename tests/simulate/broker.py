@@ -252,7 +252,7 @@ class Serving:
     def _alive(self) -> set[int]:
         found: set[int] = set()
         for queue in self._opened.engine.broker.queues.values():
-            found |= {item.position for lane in queue.lanes.values() for item in lane}
+            found |= {item.position for lane in queue.ready.lanes.values() for item in lane}
             found |= {item.position for item in (*queue.delayed, *queue.dead)}
             found |= set(queue.out)
         return found

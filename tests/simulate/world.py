@@ -394,7 +394,7 @@ class World:
         assert self.opened is not None
         engine = self.opened.engine
         for queue in engine.broker.queues.values():
-            positions = [item.position for lane in queue.lanes.values() for item in lane]
+            positions = [item.position for lane in queue.ready.lanes.values() for item in lane]
             positions += [item.position for item in (*queue.delayed, *queue.dead)]
             positions += queue.out
             positions = self._sound(queue, positions)

@@ -50,7 +50,9 @@ class Bench:
 
     def ready(self, queue: Queue | None = None) -> list[int]:
         queue = queue or self.queue
-        return [self.numbers[item.position] for p in reversed(list(queue.priorities)) for item in queue.lanes[p]]
+        return [
+            self.numbers[item.position] for p in reversed(list(queue.ready.priorities)) for item in queue.ready.lanes[p]
+        ]
 
     def dead(self) -> list[tuple[int, Reason]]:
         return [(self.numbers[item.position], Reason(item.reason)) for item in self.queue.dead]

@@ -141,9 +141,9 @@ GROWTH = (
         "about 700 bytes each, 1.4 kB with a time to live",
         "`state_bytes`",
         (
-            "core/queue:Queue.lanes",
-            "core/queue:Queue._plain",
-            "core/queue:Queue.priorities",
+            "core/ready:ReadyMessages.lanes",
+            "core/ready:ReadyMessages._plain",
+            "core/ready:ReadyMessages.priorities",
             "core/structures/heads:Heads._ranks",
             "core/structures/heads:Heads._order",
             "core/structures/ordered:Ordered._chunks",

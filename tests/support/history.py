@@ -40,7 +40,7 @@ def _move(clients: Workload) -> None:
     """Some messages that wait go to another queue."""
     random, queues = clients.random, list(clients.broker.queues.values())
     source, target = random.sample(queues, 2)
-    waiting = [item.position for lane in source.lanes.values() for item in lane]
+    waiting = [item.position for lane in source.ready.lanes.values() for item in lane]
     moved = random.sample(waiting, min(len(waiting), random.randrange(1, 4)))
     clients.broker.move(random.choice(clients.connections), source, clients.now, positions=moved, to=target)
 

@@ -51,7 +51,7 @@ STATES = ("ready", "delayed", "dead")
 
 
 def _queue(queue: Queue, now: int) -> dict[str, Any]:
-    waiting = [item for lane in queue.lanes.values() for item in lane]
+    waiting = [item for lane in queue.ready.lanes.values() for item in lane]
     waiting += [out.item for out in queue.out.values() if not out.dead]
     aside = {state: [each.item for each in queue.damaged.values() if each.state == state] for state in STATES}
     delayed = [*queue.delayed, *aside["delayed"]]

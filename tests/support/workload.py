@@ -144,7 +144,7 @@ class Workload:
         purge(connection, queue, self.now)
 
     def _delete_one(self, connection: Connection, queue: Queue) -> None:
-        items = [*(item for lane in queue.lanes.values() for item in lane), *queue.delayed, *queue.dead]
+        items = [*(item for lane in queue.ready.lanes.values() for item in lane), *queue.delayed, *queue.dead]
         if items:
             self.broker.delete_message(connection, queue, self.random.choice(items).position, self.now)
 

@@ -34,6 +34,7 @@ MODULES = (
     "penstock.core.commands.tick",
     "penstock.core.events",
     "penstock.core.queue",
+    "penstock.core.ready",
     "penstock.core.state",
     "penstock.core.structures.chunk",
     "penstock.core.structures.columns",

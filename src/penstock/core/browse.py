@@ -16,9 +16,9 @@ def ready_after(queue: Queue, after: tuple[int, ...], limit: int) -> list[Item]:
     """Ready messages in the order of delivery, after (priority, rank, position)."""
     found: list[Item] = []
     highest = after[0] if after else None
-    for priority in queue.priorities.down_from(highest):
+    for priority in queue.ready.priorities.down_from(highest):
         place = (after[1], after[2]) if after and priority == highest else FIRST
-        found += queue.lanes[priority].after(place, limit - len(found))
+        found += queue.ready.lanes[priority].after(place, limit - len(found))
         if len(found) >= limit:
             break
     return found

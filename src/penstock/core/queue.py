@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import numpy as np
 from mypy_extensions import mypyc_attr
-from numpy.typing import NDArray
 
-from penstock.core.budget import LOOK
 from penstock.core.policy import Policy
-from penstock.core.structures.deadlines import Deadlines
-from penstock.core.structures.heads import Heads
-from penstock.core.structures.indexed_lanes import DeadLane, PriorityLane, RankedLane
+from penstock.core.ready import ReadyMessages
+from penstock.core.structures.indexed_lanes import DeadLane, RankedLane
 from penstock.core.structures.item import Item
-from penstock.core.structures.lane import Lane
-from penstock.core.structures.ordered import Ordered
 from penstock.core.structures.request_ids import RequestIds
-
-#: Priorities whose messages are not indexed: searching this many for one message takes 30 microseconds.
-PLAIN_LANES: Final = 32
 
 
 @mypyc_attr(native_class=False)
@@ -156,14 +147,7 @@ class Queue:
         self.namespace = namespace
         self.name = name
         self.created_at = created_at
-        self.lanes: dict[int, Lane] = {}
-        #: When messages in the lanes expire.
-        self.deadlines = Deadlines()
-        #: The lanes that are searched for a message, and the priorities of the messages in all others.
-        self._plain: dict[int, Lane] = {}
-        self._places = Lane()
-        #: Priorities that have a lane.
-        self.priorities: Ordered[int] = Ordered()
+        self.ready = ReadyMessages()
         self.configure(policy)
         #: Sorted by the time at which the message becomes ready, or expires if that is earlier.
         self.delayed = RankedLane()
@@ -191,8 +175,6 @@ class Queue:
         #: Messages delivered since the broker started, and how many of them not for the first time.
         self.delivered = 0
         self.redelivered = 0
-        self.ready = 0
-        self.ready_bytes = 0
 
     @property
     def full_name(self) -> str:
@@ -202,27 +184,27 @@ class Queue:
     @property
     def depth(self) -> int:
         """Messages that wait: ready and delayed."""
-        return self.ready + len(self.delayed)
+        return len(self.ready) + len(self.delayed)
 
     @property
     def bytes(self) -> int:
         """Payload bytes of the messages that wait."""
-        return self.ready_bytes + self.delayed.bytes
+        return self.ready.bytes + self.delayed.bytes
 
     @property
     def empty(self) -> bool:
         """Nothing is in the queue, in whatever state."""
-        return not (self.ready or self.out or self.damaged or len(self.delayed) or len(self.dead))
+        return not (self.ready or self.out or self.damaged or self.delayed or self.dead)
 
     def check(self) -> None:
         """Check the conservation law: the messages that came in and did not go out are here."""
-        here = self.ready + len(self.out) + len(self.delayed) + len(self.dead) + len(self.damaged)
+        here = len(self.ready) + len(self.out) + len(self.delayed) + len(self.dead) + len(self.damaged)
         came = self.counters
         gone = came.acknowledged + came.popped + came.dropped + came.purged + came.moved_out
         if came.published + came.moved_in - gone != here:
             raise Miscounted(
                 f"queue {self.full_name}: {self.counters.as_dict()} leaves {self.counters.balance} messages, but "
-                f"{here} are here ({self.ready} ready, {len(self.out)} out, {len(self.delayed)} delayed, "
+                f"{here} are here ({len(self.ready)} ready, {len(self.out)} out, {len(self.delayed)} delayed, "
                 f"{len(self.dead)} dead, {len(self.damaged)} damaged)"
             )
 
@@ -234,110 +216,16 @@ class Queue:
     def configure(self, policy: Policy) -> None:
         """Apply other rules from now on."""
         self.policy = policy
-        #: Only for queues that need their oldest message.
-        self.heads = Heads(self.lanes) if policy.on_full == "drop-oldest" else None
-
-    def append_run(self, first: int, sizes: list[int], priority: int, expires: int, retries: int) -> None:
-        """Add new messages, ready at once, at the end of their priority."""
-        lane = self._lane(priority)
-        before = lane.bytes
-        lane.append_run(first, sizes, expires, retries)
-        self.ready += len(sizes)
-        self.ready_bytes += lane.bytes - before
-        if self.heads is not None:
-            self.heads.note(priority, first)
-
-    def put_many(self, items: Sequence[Item]) -> None:
-        """Add ready messages at the places of their ranks."""
-        by_priority: dict[int, list[Item]] = {}
-        for item in items:
-            by_priority.setdefault(item.priority, []).append(item)
-        for priority, several in by_priority.items():
-            self._lane(priority).insert_many(several)
-            if self.heads is not None:
-                self.heads.note(priority, min(item.rank for item in several))
-        self.ready += len(items)
-        self.ready_bytes += sum(item.size for item in items)
-
-    def fill(self, priority: int, columns: Sequence[NDArray[np.generic]]) -> None:
-        """Add all ready messages of a priority that has none yet, as ``Lane.fill`` takes them."""
-        lane = self._lane(priority)
-        lane.fill(columns)
-        self.ready += len(lane)
-        self.ready_bytes += lane.bytes
-        if self.heads is not None:
-            self.heads.note(priority, lane.first_rank)
-
-    def take(self, count: int) -> list[Item]:
-        """Remove and return the next ready messages: highest priority first, then by rank."""
-        taken: list[Item] = []
-        while self.lanes and len(taken) < count:
-            priority = self.priorities.last
-            lane = self.lanes[priority]
-            before = lane.bytes
-            found = lane.take(count - len(taken))
-            self.ready -= len(found)
-            self.ready_bytes -= before - lane.bytes
-            taken += found
-            if not lane:
-                self._close_lane(priority)
-        return taken
-
-    def head(self) -> Item | None:
-        """The message that ``take`` would return."""
-        return self.lanes[self.priorities.last].head() if self.lanes else None
-
-    def next_positions(self, count: int) -> list[int]:
-        """The positions of the messages that ``take`` would return."""
-        found: list[int] = []
-        for priority in self.priorities.down_from(None):
-            found += self.lanes[priority].positions(count - len(found))
-            if len(found) >= count:
-                break
-        return found
-
-    def oldest(self) -> Item | None:
-        """The ready message of the lowest rank, whatever its priority. For a queue that drops its oldest."""
-        return self.heads.oldest(self.lanes) if self.heads is not None else None
-
-    @property
-    def oldest_position(self) -> int | None:
-        """The position of the first message of some priority, and no other's is lower, if none were put at the end."""
-        heads = [head.position for lane in self._plain.values() if (head := lane.head()) is not None]
-        return min(heads + ([self._places.first_rank] if self._places else []), default=None)
-
-    def remove_ready(self, priority: int, rank: int) -> Item | None:
-        """Remove one ready message from the middle."""
-        lane = self.lanes.get(priority)
-        item = lane.remove(rank) if lane is not None else None
-        if item is not None:
-            assert lane is not None
-            self.ready -= 1
-            self.ready_bytes -= item.size
-            if not lane:
-                self._close_lane(priority)
-        return item
+        self.ready.track_oldest(policy.on_full == "drop-oldest")
 
     def find_ready(self, position: int) -> Item | None:
-        """The ready message with this position."""
-        rank = self.moved.get(position, position)
-        place = self._places.get(position)
-        for lane in self._plain.values() if place is None else (self.lanes[place.position],):
-            item = lane.get(rank)
-            if item is not None and item.position == position:
-                return item
-        return None
+        """The ready message with this position, left in place."""
+        return self.ready.find(position, self.moved.get(position, position))
 
     def clear_waiting(self) -> None:
-        """Forget all ready and delayed messages."""
-        self.lanes.clear()
-        self.deadlines.clear()
-        self.priorities.clear()
-        self.configure(self.policy)
+        """Remove all ready and delayed messages."""
+        self.ready.clear()
         self.delayed = RankedLane()
-        self._plain.clear()
-        self._places = Lane()
-        self.ready = self.ready_bytes = 0
 
     @property
     def has_notes(self) -> bool:
@@ -364,24 +252,9 @@ class Queue:
         else:
             self.moved.pop(item.position, None)
 
-    def take_expired(self, now: int, budget: int) -> tuple[list[Item], int]:
-        """Remove and return ready messages that have expired, and what is left of the budget."""
-        expired: list[Item] = []
-        while budget > 0 and (head := self.deadlines.head) is not None and head[0] <= now:
-            _, _, lane, chunk = head
-            items = lane.take_expired(chunk, now, budget)
-            expired += items
-            budget -= len(items) + LOOK
-            if not lane:
-                self._close_lane(lane.priority)
-        self.ready -= len(expired)
-        self.ready_bytes -= sum(item.size for item in expired)
-        expired.sort(key=lambda item: (-item.priority, item.rank))
-        return expired, budget
-
     def next_deadline(self) -> int | None:
         """When the next ready message expires or the next delayed one is due, or a little earlier."""
-        head = self.deadlines.head
+        head = self.ready.deadlines.head
         times = [] if head is None else [head[0]]
         if self.delayed:
             times.append(self.delayed.first_rank)
@@ -390,22 +263,3 @@ class Queue:
     def retries_as_published(self, item: Item) -> int:
         """The retry counter that the message was published with."""
         return self.published_retries.get(item.position, item.retries)
-
-    def _lane(self, priority: int) -> Lane:
-        lane = self.lanes.get(priority)
-        if lane is None:
-            if len(self._plain) < PLAIN_LANES:
-                lane = self._plain[priority] = Lane(priority, self.deadlines)
-            else:
-                lane = PriorityLane(priority, self.deadlines, self._places)
-            self.lanes[priority] = lane
-            self.priorities.add(priority)
-        return lane
-
-    def _close_lane(self, priority: int) -> None:
-        """Remove an empty lane, so that a queue costs no more than what waits in it."""
-        del self.lanes[priority]
-        self._plain.pop(priority, None)
-        self.priorities.remove(priority)
-        if self.heads is not None:
-            self.heads.forget(priority)

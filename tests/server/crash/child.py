@@ -233,7 +233,7 @@ class Child:
             self.purge(connection, queue, now)
 
     def purge(self, connection: Connection, queue: Queue, now: int) -> None:
-        lanes = [queue.dead] if self.random.random() < 0.7 else [*queue.lanes.values(), queue.delayed]
+        lanes = [queue.dead] if self.random.random() < 0.7 else [*queue.ready.lanes.values(), queue.delayed]
         positions = [item.position for lane in lanes for item in lane]
         self.notes.add("X", *positions)
         self.notes.flush()

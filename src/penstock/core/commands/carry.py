@@ -103,7 +103,7 @@ def lowest_position(state: BrokerState) -> int:
     """No live message is below this position."""
     lowest = [state.log.next_position]
     for queue in state.queues.values():
-        lowest += [lane.first_rank for lane in queue.lanes.values()]
+        lowest += [lane.first_rank for lane in queue.ready.lanes.values()]
         # A message that was put at the end has a rank above its position.
         for noted in (queue.moved, queue.out, queue.damaged):
             lowest.append(min(noted, default=state.log.next_position))

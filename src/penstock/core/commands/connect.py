@@ -85,5 +85,5 @@ def _undo_deliveries(state: BrokerState, queue: Queue, outs: Sequence[Out]) -> N
     """Put back messages that were not shown to anybody, as if they had not been delivered."""
     queue.dead.insert_many(out.item for out in outs if out.dead)
     items = [out.item for out in outs if not out.dead]
-    queue.put_many(items)
+    queue.ready.insert_many(items)
     state.schedule_for(queue, items)

@@ -36,7 +36,7 @@ def dispatch(state: BrokerState, queue: Queue, now: int, most: int = budget.HAND
         if room <= 0 or state.expired_left <= 0:
             state.undispatched[queue.id] = queue
             break
-        wanted = _wanted(line, min(room, queue.ready))
+        wanted = _wanted(line, min(room, len(queue.ready)))
         if state.out - state.leased + wanted > state.most_out // 2:
             _dispatch_within_allowance(state, queue, now, room)
             break
@@ -136,9 +136,9 @@ def take_ready(state: BrokerState, queue: Queue, count: int, now: int) -> list[I
     taken: list[Item] = []
     while len(taken) < count and state.expired_left > 0:
         wanted = count - len(taken)
-        if queue.deadlines.head is None:  # none of them ever expires
-            return taken + queue.take(wanted) if taken else queue.take(wanted)
-        items = queue.take(min(wanted, state.expired_left))
+        if queue.ready.deadlines.head is None:  # none of them ever expires
+            return taken + queue.ready.take(wanted) if taken else queue.ready.take(wanted)
+        items = queue.ready.take(min(wanted, state.expired_left))
         if not items:
             break
         expired = [item for item in items if 0 < item.expires <= now]

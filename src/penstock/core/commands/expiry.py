@@ -22,11 +22,11 @@ def dead_letter_expired(state: BrokerState, queue: Queue, items: list[Item], now
 
 def expire_queue(state: BrokerState, queue: Queue, now: int, left: int) -> int:
     """Expire messages of one queue and make its due delayed messages ready. Returns what is left of the budget."""
-    expired, left = queue.take_expired(now, left)
+    expired, left = queue.ready.take_expired(now, left)
     due = queue.delayed.take(queue.delayed.count_up_to(now, max(0, left)))
     left -= len(due)
     expired += [item for item in due if 0 < item.expires <= now]
-    queue.put_many([item._replace(rank=item.position) for item in due if not 0 < item.expires <= now])
+    queue.ready.insert_many([item._replace(rank=item.position) for item in due if not 0 < item.expires <= now])
     if expired:
         dead_letter(state, queue, expired, Reason.EXPIRED, now)
     return left

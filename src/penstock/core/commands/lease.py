@@ -143,7 +143,7 @@ def _take_bytes(
         for at, item in enumerate(part):
             size += item.size
             if size > max_bytes and (taken or not one_anyway):
-                queue.put_many(part[at:])
+                queue.ready.insert_many(part[at:])
                 state.schedule_for(queue, part[at:])
                 return taken
             taken.append(item)

@@ -81,7 +81,7 @@ def publish(
         size = sum(sizes)
     if plain:
         first = state.log.messages(now, queue.id, connection.source, payloads, {}, size=size)
-        queue.append_run(first, sizes, 0, 0, FOREVER)
+        queue.ready.append_run(first, sizes, 0, 0, FOREVER)
     else:
         first = _add(state, connection, queue, payloads, sizes, now, properties)
     queue.counters.published += accepted
@@ -89,7 +89,7 @@ def publish(
         dispatch(state, queue, now)
     else:
         queue.check()
-    if queue.heads is not None:
+    if queue.ready.tracks_oldest:
         enforce_limits(state, queue, accepted, now)
     return PublishResult(first, accepted, refusal)
 
@@ -131,7 +131,7 @@ def _add(
             for offset, size in enumerate(sizes)
         )
     else:
-        queue.append_run(first, sizes, properties.priority, expires, properties.retries)
+        queue.ready.append_run(first, sizes, properties.priority, expires, properties.retries)
     if expires or due:
         state.schedule_at(queue, min(expires or due, due or expires))
     return first
@@ -176,13 +176,13 @@ def enforce_limits(state: BrokerState, queue: Queue, added: int, now: int) -> No
     while (policy.max_depth and queue.depth > policy.max_depth) or (
         policy.max_bytes and queue.bytes > policy.max_bytes
     ):
-        oldest = queue.oldest()
+        oldest = queue.ready.oldest()
         if oldest is None:
             break
         if len(dropped) >= added + OVERFLOW:
             state.overfull[queue.id] = queue
             break
-        queue.remove_ready(oldest.priority, oldest.rank)
+        queue.ready.remove(oldest)
         dropped.append(oldest)
     if dropped:
         dead_letter(state, queue, dropped, Reason.OVERFLOW, now)

@@ -86,7 +86,7 @@ def _take_one(queue: Queue, position: int) -> Item | None:
         return aside.item
     item = queue.find_ready(position)
     if item is not None:
-        return queue.remove_ready(item.priority, item.rank)
+        return queue.ready.remove(item)
     for lane in (queue.delayed, queue.dead):
         if (found := lane.find(position)) is not None:
             return lane.remove(found.rank, position)

@@ -63,10 +63,10 @@ def peek(state: BrokerState, queue: Queue, now: int) -> Item | None:
     """The message that ``pop`` would remove, left in place. Or TryAgain."""
     if queue.policy.paused:
         return None
-    while (item := queue.head()) is not None and 0 < item.expires <= now:
+    while (item := queue.ready.head()) is not None and 0 < item.expires <= now:
         if state.expired_left <= 0:
             raise TryAgain
-        queue.remove_ready(item.priority, item.rank)
+        queue.ready.remove(item)
         dead_letter_expired(state, queue, [item], now)
         dispatch_dead(state, queue, now)
     return item

@@ -59,7 +59,7 @@ def _send(
         columns["from_queue"] = array("I", (queue.id,)) * len(items)
     first = state.log.others(Kind.REDRIVEN, now, target.id, connection.source, len(items), dict(columns))
     moved = [item._replace(rank=first + offset) for offset, item in enumerate(restored)]
-    target.put_many(moved)
+    target.ready.insert_many(moved)
     for item in moved:
         _move(state, queue, target, item.position)
         target.note(item, 0)
@@ -70,7 +70,7 @@ def _send(
 def _take_waiting(queue: Queue, position: int) -> Item | None:
     item = queue.find_ready(position)
     if item is not None:
-        return queue.remove_ready(item.priority, item.rank)
+        return queue.ready.remove(item)
     delayed = queue.delayed.find(position)
     return None if delayed is None else queue.delayed.remove(delayed.rank, position)
 

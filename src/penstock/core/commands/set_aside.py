@@ -49,7 +49,7 @@ def put_back(state: BrokerState, queue: Queue, positions: Sequence[int], now: in
         elif place == "delayed":
             queue.delayed.insert_many([item])
         else:
-            queue.put_many([item])
+            queue.ready.insert_many([item])
     if back:
         state.schedule(queue)
         dispatch(state, queue, now)
@@ -60,7 +60,7 @@ def _take_waiting(queue: Queue, position: int) -> DamagedMessage | None:
     """Take a message from wherever it waits."""
     ready = queue.find_ready(position)
     if ready is not None:
-        queue.remove_ready(ready.priority, ready.rank)
+        queue.ready.remove(ready)
         return DamagedMessage(ready, "ready", "")
     for place, lane in (("delayed", queue.delayed), ("dead", queue.dead)):
         if (found := lane.find(position)) is not None:

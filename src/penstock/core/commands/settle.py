@@ -115,7 +115,7 @@ def return_messages(
     columns["rank"] = array("Q", [0 if out.item.rank == out.item.position else out.item.rank for out in back])
     state.log.others(Kind.RETURNED, now, queue.id, source, len(back), columns)
     items = [out.item for out in back]
-    queue.put_many(items)
+    queue.ready.insert_many(items)
     for out in back:
         queue.note(out.item, out.deliveries + 1)
     state.schedule_for(queue, items)
@@ -130,7 +130,7 @@ def requeue_messages(
         return
     first = state.log.others(Kind.REQUEUED, now, queue.id, source, len(back), _states(back, reason))
     items = [out.item._replace(rank=first + offset) for offset, out in enumerate(back)]
-    queue.put_many(items)
+    queue.ready.insert_many(items)
     for item, out in zip(items, back, strict=True):
         queue.note(item, out.deliveries + 1)
     state.schedule_for(queue, items)

@@ -206,7 +206,7 @@ def _add(portion: Portion, times: _Times, first: int) -> None:
                 delayed_item(first + at, sizes[at], expires, FOREVER, priority, due) for at in range(start, stop)
             )
         else:
-            queue.append_run(first + start, sizes[start:stop], priority, expires, FOREVER)
+            queue.ready.append_run(first + start, sizes[start:stop], priority, expires, FOREVER)
 
 
 def _compare(key: ChunkKey, known: int) -> None:

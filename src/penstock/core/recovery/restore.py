@@ -141,7 +141,7 @@ def _add_lanes(queue: Queue, columns: dict[str, Array], ready: Rows) -> None:
 
 
 def _add_lane(queue: Queue, columns: dict[str, Array], rows: Rows, priority: int) -> None:
-    queue.fill(priority, _sorted(columns, rows, columns["rank"]))
+    queue.ready.fill(priority, _sorted(columns, rows, columns["rank"]))
 
 
 def _sorted(columns: dict[str, Array], rows: Rows, keys: Array) -> list[Array]:

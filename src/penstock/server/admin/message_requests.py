@@ -33,7 +33,7 @@ class MessageRequests:
         if request.state == "out":
             return self._browse_out(queue, request.after, limit)
         if request.state == "ready":
-            found, total = ready_after(queue, request.after, limit), queue.ready
+            found, total = ready_after(queue, request.after, limit), len(queue.ready)
         else:
             row = queue.delayed if request.state == "delayed" else queue.dead
             found, total = lane_after(row, request.after, limit), len(row)

@@ -54,13 +54,13 @@ class QueueRequests:
 
     def row(self, queue: Queue) -> requests.QueueRow:
         """A queue's figures."""
-        oldest, dead = queue.oldest_position or 0, queue.dead.lowest() or 0
+        oldest, dead = queue.ready.oldest_position or 0, queue.dead.lowest() or 0
         counters = queue.counters
         return requests.QueueRow(
             queue.id,
             queue.namespace,
             queue.name,
-            queue.ready,
+            len(queue.ready),
             len(queue.out),
             len(queue.delayed),
             len(queue.dead),

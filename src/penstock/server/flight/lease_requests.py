@@ -148,9 +148,9 @@ class LeaseRequests:
 
     def _waiting(self, request: Waiting) -> Waits:
         queues = self._ready(request.queues)
-        oldest = min((first for queue in queues if (first := queue.oldest_position) is not None), default=0)
+        oldest = min((first for queue in queues if (first := queue.ready.oldest_position) is not None), default=0)
         place = self._runtime.engine.moved.get(oldest, oldest)
-        return Waits(rows=sum(queue.ready for queue in queues), place=place)
+        return Waits(rows=sum(len(queue.ready) for queue in queues), place=place)
 
     def _ready(self, names: list[str]) -> list[Queue]:
         """The named queues that exist and have ready messages."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from penstock.core.queue import PLAIN_LANES, Queue
+from penstock.core.queue import Queue
+from penstock.core.ready import PLAIN_LANES
 from penstock.server.engine.engine import Engine
 
 #: Bytes, measured compiled and not, and rounded up. A waiting message: less where chunks are packed, with a time to
@@ -83,14 +84,14 @@ class StateMemory:
 def cost_of(queue: Queue) -> int:
     """About how many bytes of memory a queue costs now."""
     waiting = queue.depth + len(queue.dead)
-    indexed = len(queue.delayed) + len(queue.dead) + (queue.ready if len(queue.lanes) > PLAIN_LANES else 0)
+    indexed = len(queue.delayed) + len(queue.dead) + (len(queue.ready) if len(queue.ready.lanes) > PLAIN_LANES else 0)
     notes = len(queue.deliveries) + len(queue.moved) + len(queue.published_retries)
     return (
         QUEUE
         + WAITING * waiting
         + INDEXED * indexed
         + ASIDE * len(queue.damaged)
-        + PRIORITY * len(queue.lanes)
+        + PRIORITY * len(queue.ready.lanes)
         + OUT * len(queue.out)
         + NOTE * notes
         + REQUEST * len(queue.requests)

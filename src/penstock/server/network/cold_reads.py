@@ -85,7 +85,7 @@ class ColdReads:
             item = self._engine.broker.peek(queue, now)
             if item is None:
                 return count
-            positions = queue.next_positions(count)
+            positions = queue.ready.next_positions(count)
             try:
                 damaged = self._engine.damage(positions)
             except NotInMemory as unread:

@@ -137,7 +137,7 @@ class QueueRequests:
         if broker.damaged:
             totals["damaged"] = broker.damaged
         totals["max_payload"] = runtime.options.limits.payload_bytes
-        ready = sum(queue.ready for queue in broker.queues.values())
+        ready = sum(len(queue.ready) for queue in broker.queues.values())
         return Metadata(created_at=min(runtime.started_at // SECOND, MOST), depth=ready, source=_listed(totals))
 
 
@@ -170,7 +170,7 @@ def _queue_facts(queue: Queue) -> Metadata:
     given = {name: value for name, value in limits.items() if value}
     return Metadata(
         created_at=min(queue.created_at // SECOND, MOST),
-        depth=queue.ready,
+        depth=len(queue.ready),
         time_to_live=min(policy.default_ttl // SECOND, MOST) or None,
         max_deliveries=policy.max_deliveries or None,
         lock_duration=min(policy.lock // 1000, MOST),
