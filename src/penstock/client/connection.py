@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from typing_extensions import override
+
 from penstock.client.errors import ClientError, Closed, ConnectFailed, Disconnected, ProtocolProblem, TimedOut
 from penstock.client.options import ClientOptions
 from penstock.client.urls import Address
@@ -63,15 +65,15 @@ class Link(asyncio.Protocol, Generic[FrameT]):
 
     # Called by asyncio.
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._transport.set_write_buffer_limits(WRITE_BUFFER)
         if not self.address.path:
             _keep_alive(self._transport)
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
         self._heard = True
         if self.failure is not None:
             return  # keep reading while closing: unread bytes would turn the close into a reset
@@ -81,24 +83,24 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         if self._decoder.error is not None:
             self.fail(self._problem(self._decoder.error))
 
+    @override
     def eof_received(self) -> None:
-        """See asyncio."""
         error = self._decoder.close()
         where = " in the middle of a message" if error else ""
         self.fail(Disconnected(f"{self.address}: the broker closed the connection{where}"))
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
         self._gone.set()
         self.parted = exc is None and isinstance(self.failure, Closed)
         self.fail(Disconnected(f"{self.address}: the connection was lost ({self._loss(exc)})"))
 
+    @override
     def pause_writing(self) -> None:
-        """See asyncio."""
         self._writable.clear()
 
+    @override
     def resume_writing(self) -> None:
-        """See asyncio."""
         self._writable.set()
 
     # Called by sessions.

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from penstock.client.abilities import require
 from penstock.client.connection import Link
 from penstock.client.errors import Busy
@@ -40,24 +42,26 @@ class PhpmqClientSession(ClientSession):
         self._inboxes: dict[str, Inbox] = {}
         self._consumed: set[str] = set()
 
+    @override
     def check(self, message: Outgoing) -> None:
-        """See :meth:`ClientSession.check`."""
         super().check(message)
         ttl = message.ttl_seconds
         if ttl is not None and not 0 <= ttl <= phpmq.MAX_TTL:
             raise ValueError(f"a time to live is 0 to {phpmq.MAX_TTL} seconds, not {ttl}")
 
+    @override
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> None:
-        """See :meth:`ClientSession.publish`. Nothing answers."""
+        """The broker does not confirm it."""
         self._write(self._publishes(self.name(queue), messages))
         await self.link.drain(self.options.timeout)
 
+    @override
     def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
-        """See :meth:`ClientSession.source`."""
         return PhpmqSource(self, self.name(queue), window)
 
+    @override
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
-        """See :meth:`Settler.settle`. Nothing answers."""
+        """The broker does not confirm it."""
         require(self.abilities, action.ability)
         if action is Action.ACK:
             frame: PhpmqFrame = phpmq.Acknowledge(hold.queue, (hold.key,))
@@ -116,15 +120,15 @@ class PhpmqSource(MessageSource):
         self._queue = queue
         self._inbox = session.start(queue, window)
 
+    @override
     async def next(self) -> Delivery:
-        """See :meth:`MessageSource.next`."""
         self._session.link.check()
         while (delivery := self._inbox.take()) is None:
             await self._inbox.news()
         return delivery
 
+    @override
     def close(self) -> None:
-        """See :meth:`MessageSource.close`."""
         self._session.stop(self._queue)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from typing_extensions import override
+
 from penstock.client.abilities import require
 from penstock.client.connection import Link
 from penstock.client.errors import Busy, NoMessage, ProtocolProblem
@@ -38,14 +40,15 @@ class SspqClientSession(ClientSession):
         self._out: Hold | None = None
         self._refused = False
 
+    @override
     def check(self, message: Outgoing) -> None:
-        """See :meth:`ClientSession.check`."""
         super().check(message)
         if message.retries is not None and not 0 <= message.retries <= sspq.FOREVER:
             raise ValueError(f"retries are 0 to 254, or 255 for ever, not {message.retries}")
 
+    @override
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> None:
-        """See :meth:`ClientSession.publish`. Nothing answers."""
+        """The broker does not confirm it."""
         if queue is not None:
             require(self.abilities, "queue")
         runs = groupby(messages, lambda message: sspq.FOREVER if message.retries is None else message.retries)
@@ -53,12 +56,14 @@ class SspqClientSession(ClientSession):
         self.link.write(sspq.encode(frames))
         await self.link.drain(self.options.timeout)
 
+    @override
     def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
-        """See :meth:`ClientSession.source`. The window is always one message."""
+        """The window is always one message."""
         return SspqSource(self, dead)
 
+    @override
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
-        """See :meth:`Settler.settle`. Nothing answers."""
+        """The broker does not confirm it."""
         require(self.abilities, action.ability)
         self.link.write(sspq.encode([sspq.Confirm()]))
         self._out = None
@@ -123,12 +128,13 @@ class SspqSource(MessageSource):
         self._session = session
         self._dead = dead
 
+    @override
     async def next(self) -> Delivery:
-        """See :meth:`MessageSource.next`."""
         return await self._session.next(self._dead)
 
+    @override
     def close(self) -> None:
-        """See :meth:`MessageSource.close`. A request can't be taken back: its message waits for the next consumer."""
+        """A request can't be taken back: its message waits for the next consumer."""
         self._session.consumed = False
 
 

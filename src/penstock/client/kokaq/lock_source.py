@@ -8,6 +8,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from penstock.client.kokaq.answers import found, locked_for
 from penstock.client.kokaq.requests import Answer, PendingRequests
 from penstock.client.messages import Delivery, Hold
@@ -46,8 +48,8 @@ class LockSource(MessageSource):
         self._pause = 0.0
         self._closed = False
 
+    @override
     async def next(self) -> Delivery:
-        """See :meth:`MessageSource.next`."""
         while True:
             self._session.link.check()
             if (delivery := self._fresh()) is not None:
@@ -58,8 +60,9 @@ class LockSource(MessageSource):
                 self._ask()
             await self._take_answers()
 
+    @override
     def close(self) -> None:
-        """See :meth:`MessageSource.close`. Locks of messages that were not consumed are released."""
+        """Locks of messages that were not consumed are released."""
         self._closed = True
         for delivery in self._ready:
             self._session.release_soon(delivery.hold.key)

@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import partial
 from weakref import WeakSet
 
+from typing_extensions import override
+
 from penstock.client.abilities import require, unsupported
 from penstock.client.connection import Link
 from penstock.client.errors import ClientError, Disconnected, NotHeld, ProtocolProblem, Refused, TimedOut, Uncertain
@@ -61,8 +63,8 @@ class KokaqClientSession(KokaqAdministration):
         #: Set when the connection ends, for waiters of other things than answers.
         self.at_end: WeakSet[asyncio.Event] = WeakSet()
 
+    @override
     async def close(self) -> None:
-        """See :meth:`ClientSession.close`."""
         left = sum(map(len, self._popped.values()))
         if left:
             log.warning("%s: closed with %d popped message(s) that were not consumed", self.address, left)
@@ -128,16 +130,17 @@ class KokaqClientSession(KokaqAdministration):
 
     # Messages.
 
+    @override
     def check(self, message: Outgoing) -> None:
-        """See :meth:`ClientSession.check`."""
         super().check(message)
         if len(message.body) > kokaq.WIRE_MAX_PAYLOAD:
             raise unsupported(self.abilities, "payload over 65,535 bytes")
         if _has_details(message):
             kokaq.encode_requests([_push(message, b"\0\0\0\0", "n", "q")])  # raises ValueError with the reason
 
+    @override
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> Sending:
-        """See :meth:`ClientSession.publish`. Each message is answered."""
+        """The broker confirms each message."""
         namespace, name = split_name(self.name(queue))
         pending = PendingRequests(len(messages))
         opaques = self.opaques(len(messages))
@@ -154,8 +157,8 @@ class KokaqClientSession(KokaqAdministration):
             pending.done.set()
         return PendingPushes(self, messages, pending)
 
+    @override
     def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
-        """See :meth:`ClientSession.source`."""
         return LockSource(self, self.name(queue), window, lock, poll)
 
     async def pop(self, queue: str | None) -> Received | None:
@@ -211,16 +214,17 @@ class KokaqClientSession(KokaqAdministration):
             request = self.request(Opcode.RELEASE_PEEK_LOCK, metadata=Metadata(uuid=key), two_way=False)
             self.link.write(kokaq.encode_requests([request], self._variant))
 
+    @override
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
-        """See :meth:`Settler.settle`. The broker confirms it."""
+        """The broker confirms it."""
         require(self.abilities, action.ability)
         if action is Action.ACK:
             await self._with_lock("acknowledge a message", Opcode.DELETE, Metadata(uuid=hold.key))
         else:
             await self._with_lock("release a message", Opcode.RELEASE_PEEK_LOCK, Metadata(uuid=hold.key))
 
+    @override
     async def renew(self, hold: Hold, lock: float | None) -> None:
-        """See :meth:`Settler.renew`."""
         metadata = Metadata(uuid=hold.key, lock_duration=milliseconds(lock))
         sent_at = asyncio.get_running_loop().time()
         await self._with_lock("renew a lock", Opcode.ACQUIRE_PEEK_LOCK, metadata)
@@ -274,8 +278,8 @@ class PendingPushes(Sending):
         self._session = session
         self._pending = pending
 
+    @override
     async def outcomes(self) -> Sequence[str | ClientError | None]:
-        """See :meth:`Sending.outcomes`."""
         with suppress(TimedOut):  # the connection has ended, and missing answers are None
             await self._session.answered(self._pending)
         return [_outcome(answer) for answer in self._pending.answers]

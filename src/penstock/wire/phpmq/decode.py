@@ -78,7 +78,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         self._line_end_due = False
 
     def feed(self, data: bytes) -> list[PhpmqFrame]:
-        """See :meth:`StreamDecoder.feed`. ``style`` is that of all frames returned so far."""
+        """Decode bytes. ``style`` is that of all frames returned so far."""
         frames = super().feed(data)
         if self._form is not None:
             ttl = self._dispatch_ttl(frames)
