@@ -4,8 +4,8 @@ A pattern of queues is two patterns, one for the namespace and one for the name,
 another one's queue.
 
 Matching takes time in proportion to the lengths of pattern and text at worst. Between two ``*`` the first place that
-fits is as good as any later one, so each part is sought once, from left to right, and no choice is ever taken back:
-atomic groups say so to the regular expressions. Nothing else interprets patterns (tests/test_patterns.py).
+fits is as good as any later one, so each part is searched once, from left to right, without backtracking: the regular
+expressions use atomic groups. Nothing else interprets patterns (tests/test_patterns.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-#: Characters of a pattern of queues that is taken from others: two of the longest names.
+#: Characters of a pattern of queues from a peer: two of the longest names.
 MOST_CHARACTERS = 511
 #: Compiled patterns that are kept. A peer may send ever new ones, of up to 12 kB each.
 REMEMBERED = 2_000

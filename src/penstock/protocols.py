@@ -1,6 +1,6 @@
-"""The protocols that are spoken: one registration each, from which everything else learns of them.
+"""The table of protocols: one registration each. Everything that lists protocols reads this table.
 
-A registration names the protocol's parts, one for each package that has to know it, as ``module:attribute``. A part is
+A registration names the protocol's parts, one for each package that needs it, as ``module:attribute``. A part is
 imported when it is asked for, so that a client does not load the server, and each package imports only what it may.
 
 The protocols that come with Penstock are in :data:`BUILT_IN`. An installed distribution adds its own by an entry point
@@ -33,13 +33,13 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """One protocol. What has no value is a part that it does not have, and is told so where it is asked for."""
+    """One protocol. A part without a value does not exist, and ``part`` raises ProtocolError for it."""
 
     #: In URLs, flags, options, captures and logs: lower-case letters and digits.
     name: str
     #: In text for people.
     title: str
-    #: Where a listener listens, and a client connects to, unless told otherwise.
+    #: The default port of listeners and clients.
     port: int
     #: Options of a listener: a subclass of ``penstock.server.options.listener_options.Listener``.
     listener: str
@@ -60,7 +60,7 @@ class Protocol:
 
     @property
     def default_address(self) -> str:
-        """Where a listener listens unless told otherwise."""
+        """Where a listener listens by default."""
         return f"127.0.0.1:{self.port}"
 
     def has(self, part: Part) -> bool:

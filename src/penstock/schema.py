@@ -1,6 +1,6 @@
-"""The vocabulary of the journal: what can happen to a message, why, and in which columns it is written down.
+"""The vocabulary of the journal: kinds of events, reasons, and the columns in which they are recorded.
 
-This page is shared by packages that may not know each other: ``core`` makes events in these columns, ``journal`` keeps
+Packages that may not import each other share this module: ``core`` makes events in these columns, ``journal`` keeps
 them, ``flight`` and ``spark`` show them. Numbers here are on disk: never re-use or renumber one. docs/journal.md has
 the byte layout and the recipe for changing it.
 
@@ -63,14 +63,14 @@ class Reason(IntEnum):
 
 #: Rows that carry a whole message.
 MESSAGE_KINDS = frozenset({Kind.PUBLISHED, Kind.CARRIED})
-#: Rows after which a message is alive, in the state that the row tells in full.
+#: Rows after which a message is alive, in the state that the row contains in full.
 STATE_KINDS = frozenset({Kind.RETURNED, Kind.REQUEUED, Kind.DEAD, Kind.REDRIVEN})
 #: Rows after which a message is no more.
 FINAL_KINDS = frozenset({Kind.ACKNOWLEDGED, Kind.POPPED, Kind.DROPPED})
-#: Rows about leases and writers. They say nothing of a message: a leased one is in the state of its own last event.
+#: Rows about leases and writers. They say nothing about a message: a leased one is in the state of its own last event.
 SPARK_KINDS = frozenset({Kind.LEASED, Kind.LEASE_ENDED, Kind.WRITTEN, Kind.WRITER_ENDED})
 
-#: Retry counter of a message that may be given out again without end.
+#: Retry counter of a message without a limit of deliveries.
 FOREVER = 255
 
 
@@ -115,7 +115,7 @@ COLUMNS = (
     Column(22, "carried_expires_at", Rows.MESSAGES, "q"),  # as it is now; `expires_at` has what was published
     Column(23, "carried_dead", Rows.MESSAGES, "B"),  # the reason, for a dead letter; else 0
     Column(24, "with_ttl", Rows.MESSAGES, "B"),  # 1: a time to live was sent with it (PHPMQ's packet 05), even of 0
-    Column(25, "source_info", Rows.MESSAGES, "binary"),  # what the publisher said of itself, UTF-8 (Kokaq)
+    Column(25, "source_info", Rows.MESSAGES, "binary"),  # the publisher's source info, UTF-8 (Kokaq)
     Column(32, "message", Rows.OTHERS, "Q"),
     Column(33, "deliveries", Rows.OTHERS, "I"),  # completed deliveries, this one included
     Column(34, "delivered_at", Rows.OTHERS, "q"),

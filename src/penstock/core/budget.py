@@ -1,14 +1,14 @@
-"""Limits of one step. Whatever a peer, the clock or an operator requests beyond them is done by the next ticks.
+"""Limits of one step. Work beyond them, for a peer, the clock or an operator, is left to the next ticks.
 
-Everybody waits while the broker works, so each limit is a few milliseconds of work. ``tick`` continues the rest and
-asks to be called again at once; in between, the caller lets everybody else have a turn.
+All peers wait while the broker works, so each limit is a few milliseconds of work. ``tick`` continues the rest and
+asks to be called again at once; in between, the caller serves other peers.
 """
 
 from __future__ import annotations
 
-#: Messages delivered from one tick to the next, to all subscriptions, in however many commands: 1.5 microseconds each.
+#: Messages delivered to all subscriptions from one tick to the next: 1.5 microseconds each.
 HAND_OUT = 4_000
-#: Of these, messages of one queue before the next queue has its turn, when there are more to deliver than that.
+#: Of these, messages of one queue before the next queue has its turn.
 HAND_OUT_SHARE = 500
 #: Messages returned from one tick to the next because their connections are gone: about 4 microseconds each.
 GIVE_BACK = 1_000
@@ -24,7 +24,7 @@ OVERFLOW = 200
 LOOK = 8
 #: Request IDs that one tick forgets, 1 microsecond each.
 FORGET = 2_000
-#: Partitions of a writer that are compared in one step with what it says it has sent.
+#: Partitions of a writer that are checked in one step.
 COMPARE = 1_000
 #: Dead letters that one command re-drives.
 REDRIVE = 1_000

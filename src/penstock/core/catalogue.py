@@ -54,7 +54,7 @@ class CatalogueDetail(msgspec.Struct):
 class HeldDetail(msgspec.Struct, omit_defaults=True):
     """The detail of a ``HELD`` row: some of the leases and writers."""
 
-    #: Replaces what was known before.
+    #: Replaces all earlier ones.
     first: bool = False
     leases: dict[int, LeaseEntry] = msgspec.field(default_factory=dict)
     writers: dict[str, WriterEntry] = msgspec.field(default_factory=dict)

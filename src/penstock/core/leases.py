@@ -1,6 +1,6 @@
 """Leases in the broker and in the journal.
 
-A *lease* is a set of ready messages of one queue that a reader has, until it settles them or the lease times out.
+A *lease* is a set of ready messages of one queue that a reader holds until it settles them or the lease times out.
 Unlike a delivery it is recorded when it begins, because it has to outlive the broker: a reader that asks again must get
 the same messages.
 
@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.core.queue import Connection, Queue
 
-#: Messages of one lease. Taking or settling them takes about 10 ms, returning them 40: nobody else is served meanwhile.
+#: Messages of one lease. Taking or settling them takes about 10 ms, returning them 40; all peers wait meanwhile.
 LEASE_MESSAGES = 5_000
 #: Messages in all leases: each costs about 500 bytes of memory while it is out.
 MOST_LEASED = 1_000_000
@@ -31,7 +31,7 @@ class LeaseEntry(msgspec.Struct):
     """A lease in the journal: the detail of a ``LEASED`` row, which has the queue in its own column."""
 
     reader: str
-    #: The query with that name that took it.
+    #: The reader's query that took it.
     instance: str
     since: int
     until: int
@@ -47,7 +47,7 @@ class LeaseEnd(msgspec.Struct):
 
 
 class Lease:
-    """A reader's leased messages. ``connection`` holds them in order, without those that are gone meanwhile."""
+    """A reader's leased messages. ``connection`` holds them in order, without those that have left since."""
 
     __slots__ = ("connection", "entry", "position", "queue")
 

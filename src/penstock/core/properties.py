@@ -10,7 +10,7 @@ from penstock.schema import FOREVER
 class Properties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The common properties of all messages of one publish. Times are microseconds."""
 
-    #: From now on; 0 is for ever. None: the queue's default applies, unless there is ``expires_at``.
+    #: From now on; 0 = no end. None: the queue's default applies, unless there is ``expires_at``.
     ttl: int | None = None
     #: If there is ``ttl`` too, the earlier end counts; 0 = none.
     expires_at: int = 0

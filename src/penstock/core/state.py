@@ -20,8 +20,8 @@ from penstock.core.structures.item import Item
 from penstock.core.structures.ordered import Ordered
 from penstock.core.writers import WriterEntry
 
-#: The source of events that nobody caused: deadlines and limits.
-NOBODY: Final = b"penstock"
+#: The source of events that no peer caused: deadlines and limits.
+BROKER_SOURCE: Final = b"penstock"
 #: More messages than any connection could have.
 UNLIMITED: Final = 2**62
 #: Expired request IDs are searched for at full seconds, so that busy queues are not searched all the time.
@@ -41,7 +41,7 @@ class DeliveryEffect:
 
 
 class WaitEnded(NamedTuple):
-    """Effect: tell the connection that the message it waits for will not come."""
+    """Effect: the message that the connection waits for will not come."""
 
     connection: Connection
     queue: Queue
@@ -50,14 +50,14 @@ class WaitEnded(NamedTuple):
 Effect = DeliveryEffect | WaitEnded
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # the broker is one. Compiled, it takes no weak references
+@mypyc_attr(allow_interpreted_subclasses=True)  # Broker is a subclass; compiled, it takes no weak references
 class BrokerState:
     """The broker's whole state. Commands are functions of it."""
 
     def __init__(self, next_position: int = 1) -> None:
         self.log = EventLog(next_position)
         self.effects: list[Effect] = []
-        #: The log is durable below this position. Updated by whoever commits.
+        #: The log is durable below this position. The engine updates it after a commit.
         self.committed = next_position
         self.namespaces: dict[str, dict[str, Queue]] = {}
         self.queues: dict[int, Queue] = {}
@@ -82,7 +82,7 @@ class BrokerState:
         #: Numbers of writers and of their partitions by owner.
         self.shares: dict[str, tuple[int, int]] = {}
         self.draining = False
-        #: Nothing is accepted, and everything delivered: an operator empties the queues.
+        #: Nothing is accepted and everything is delivered, while an operator empties the queues.
         self.publishing_stopped = False
         #: Set while the disk is too full to accept more; consuming continues.
         self.disk_full = False
@@ -130,7 +130,7 @@ class BrokerState:
     def allowance(self) -> int:
         """How many messages a connection may have now: as many as are left for all, but at least one.
 
-        So n connections that take all they can get have 1/(n + 1) of the total each, and as much is left for others.
+        So n greedy connections have 1/(n + 1) of the total each, and as much is left for the rest.
         """
         return max(1, self.most_out - self.out + self.leased)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.core.events import Values
 from penstock.core.queue import Queue
-from penstock.core.state import NOBODY, BrokerState
+from penstock.core.state import BROKER_SOURCE, BrokerState
 from penstock.core.structures.item import Item
 from penstock.schema import Kind
 
@@ -128,7 +128,7 @@ def carry(state: BrokerState, messages: Sequence[StoredMessage], queues: Sequenc
         if found:
             pairs = [(wanted[position], each) for position, each in found.items()]
             payloads = [message.payload for message, _ in pairs]
-            first = state.log.messages(now, number, NOBODY, payloads, _columns(pairs), Kind.CARRIED)
+            first = state.log.messages(now, number, BROKER_SOURCE, payloads, _columns(pairs), Kind.CARRIED)
             places |= zip(found, range(first, first + len(found)), strict=True)
     return places
 

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 
 from penstock.core.queue import Out, Queue
-from penstock.core.state import NOBODY, BrokerState
+from penstock.core.state import BROKER_SOURCE, BrokerState
 from penstock.core.structures.item import Item
 from penstock.schema import Kind, Reason
 
@@ -18,7 +18,7 @@ def dead_letter(
     reason: Reason,
     now: int,
     *,
-    source: bytes = NOBODY,
+    source: bytes = BROKER_SOURCE,
     deliveries: Sequence[int] = (),
     delivered_at: Sequence[int] = (),
 ) -> None:

@@ -192,7 +192,7 @@ def leave_line(state: BrokerState, subscription: Subscription) -> None:
 
 
 def end_waiting(state: BrokerState, line: deque[Subscription], *, windows: bool = False) -> None:
-    """Tell every subscription in line for a single message, or with a window if ``windows``, that none will come."""
+    """End the wait of every subscription in line for a single message, and of windows if ``windows``."""
     for _ in range(len(line)):
         subscription = line.popleft()
         if subscription.window and not windows:

@@ -8,13 +8,13 @@ import msgspec
 
 from penstock.core.catalogue import held_rows
 from penstock.core.commands.dispatch import end_waiting
-from penstock.core.state import NOBODY, BrokerState
+from penstock.core.state import BROKER_SOURCE, BrokerState
 from penstock.schema import Kind
 
 
 def start(state: BrokerState, now: int, detail: dict[str, Any]) -> None:
     """Note that a broker has opened the journal."""
-    state.log.other(Kind.STARTED, now, 0, NOBODY, detail=msgspec.json.encode(detail))
+    state.log.other(Kind.STARTED, now, 0, BROKER_SOURCE, detail=msgspec.json.encode(detail))
 
 
 def catalogue(state: BrokerState, now: int) -> None:
@@ -40,13 +40,13 @@ def catalogue(state: BrokerState, now: int) -> None:
     }
     if held:
         described["held"] = len(held)
-    state.log.other(Kind.CATALOGUE, now, 0, NOBODY, detail=msgspec.json.encode(described))
+    state.log.other(Kind.CATALOGUE, now, 0, BROKER_SOURCE, detail=msgspec.json.encode(described))
     for row in held:
-        state.log.other(Kind.HELD, now, 0, NOBODY, detail=row)
+        state.log.other(Kind.HELD, now, 0, BROKER_SOURCE, detail=row)
 
 
 def drain(state: BrokerState, now: int) -> None:
-    """Deliver and accept nothing from now on; tell subscriptions that wait for a single message."""
+    """Deliver and accept nothing from now on; end the waits for single messages."""
     state.draining = True
     for queue in state.queues.values():
         end_waiting(state, queue.waiting)

@@ -1,4 +1,4 @@
-"""The command that publishes messages: admission, and what a queue over its limits drops."""
+"""The command that publishes messages: admission, and the messages that a queue over its limits drops."""
 
 from __future__ import annotations
 

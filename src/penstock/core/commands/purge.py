@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.core.commands.lease import take_leased
 from penstock.core.queue import Connection, Queue
-from penstock.core.state import NOBODY, BrokerState
+from penstock.core.state import BROKER_SOURCE, BrokerState
 from penstock.core.structures.item import POSITION, Item
 from penstock.schema import Kind, Reason
 
@@ -56,7 +56,7 @@ def delete_message(state: BrokerState, connection: Connection, queue: Queue, pos
 
 def drop_damaged(state: BrokerState, queue: Queue, positions: Iterable[int], now: int) -> int:
     """Drop messages whose payloads are lost, leased or not. Returns how many there were."""
-    return sum(_drop_one(state, queue, position, now, Reason.DAMAGED, NOBODY) for position in positions)
+    return sum(_drop_one(state, queue, position, now, Reason.DAMAGED, BROKER_SOURCE) for position in positions)
 
 
 def _drop_one(state: BrokerState, queue: Queue, position: int, now: int, reason: Reason, source: bytes) -> bool:

@@ -8,11 +8,11 @@ from penstock.core.commands.dispatch import dispatch, end_waiting, update_credit
 from penstock.core.commands.lease import end_empty_leases
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
-from penstock.core.state import NOBODY, BrokerState
+from penstock.core.state import BROKER_SOURCE, BrokerState
 from penstock.schema import Kind
 
 
-def create_namespace(state: BrokerState, name: str, now: int, source: bytes = NOBODY) -> bool:
+def create_namespace(state: BrokerState, name: str, now: int, source: bytes = BROKER_SOURCE) -> bool:
     """Create a namespace. False: it exists already."""
     if name in state.namespaces:
         return False
@@ -21,7 +21,7 @@ def create_namespace(state: BrokerState, name: str, now: int, source: bytes = NO
     return True
 
 
-def delete_namespace(state: BrokerState, name: str, now: int, source: bytes = NOBODY) -> bool:
+def delete_namespace(state: BrokerState, name: str, now: int, source: bytes = BROKER_SOURCE) -> bool:
     """Remove a namespace. False: it has queues, or does not exist."""
     if state.namespaces.get(name) != {}:
         return False
@@ -37,7 +37,7 @@ def find_queue(state: BrokerState, namespace: str, name: str) -> Queue | None:
 
 
 def create_queue(
-    state: BrokerState, namespace: str, name: str, now: int, policy: Policy | None = None, source: bytes = NOBODY
+    state: BrokerState, namespace: str, name: str, now: int, policy: Policy | None = None, source: bytes = BROKER_SOURCE
 ) -> Queue:
     """Create a queue in a namespace that exists. The caller has checked that the queue does not exist."""
     queue = Queue(state.next_queue_id, namespace, name, policy or Policy(), now)
@@ -47,7 +47,7 @@ def create_queue(
     return queue
 
 
-def configure_queue(state: BrokerState, queue: Queue, policy: Policy, now: int, source: bytes = NOBODY) -> None:
+def configure_queue(state: BrokerState, queue: Queue, policy: Policy, now: int, source: bytes = BROKER_SOURCE) -> None:
     """Replace a queue's rules. They apply to what happens from now on; ``paused`` is one of them."""
     queue.configure(policy)
     state.log.other(Kind.QUEUE_CONFIGURED, now, queue.id, source, detail=_description(queue))
@@ -56,7 +56,7 @@ def configure_queue(state: BrokerState, queue: Queue, policy: Policy, now: int, 
     dispatch(state, queue, now)
 
 
-def delete_queue(state: BrokerState, queue: Queue, now: int, source: bytes = NOBODY) -> bool:
+def delete_queue(state: BrokerState, queue: Queue, now: int, source: bytes = BROKER_SOURCE) -> bool:
     """Remove a queue. False: it contains messages, in whatever state."""
     if not queue.empty:
         return False

@@ -19,7 +19,7 @@ from penstock.core.state import BrokerState, WaitEnded
 def set_aside(state: BrokerState, queue: Queue, reasons: Mapping[int, str], now: int) -> int:
     """Set messages of a queue aside, each for a reason: position -> reason. Returns how many there were.
 
-    A message that is out must not have been shown to anybody: it is taken back, and its consumer waits for another. A
+    A message that is out must not have been shown to its peer: it is taken back, and its consumer waits for another. A
     leased message leaves its lease.
     """
     count = 0

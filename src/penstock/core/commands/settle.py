@@ -1,7 +1,7 @@
 """Commands that end a delivery: acknowledge, release, requeue, reject; and the returns that other commands share.
 
-A connection can settle only messages that it has. Anything else is ignored and counted by the caller, so that a late
-acknowledgement never settles somebody else's delivery.
+A connection can settle only messages that it holds. All others are ignored and counted by the caller, so that a late
+acknowledgement never settles another connection's delivery.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def release(state: BrokerState, connection: Connection, queue: Queue, position: 
 
 
 def requeue(state: BrokerState, connection: Connection, queue: Queue, position: int, now: int, *, ttl: int = 0) -> bool:
-    """Put the message at the end of its priority, with a new time to live (0 = for ever) and no retry spent."""
+    """Put the message at the end of its priority, with a new time to live (0 = none) and no retry spent."""
     outs = end_deliveries(state, connection, queue, (position,), dead=False)
     for out in outs:
         out.item = out.item._replace(expires=now + ttl if ttl else 0)
@@ -91,7 +91,7 @@ def end_deliveries(
 
 
 def log_acknowledged(state: BrokerState, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> None:
-    """Record messages that nobody has any more as acknowledged."""
+    """Record messages whose deliveries have ended as acknowledged."""
     if len(outs) == 1:
         out = outs[0]
         state.log.end(Kind.ACKNOWLEDGED, now, queue.id, source, out.item.position, out.deliveries + 1, out.delivered_at)

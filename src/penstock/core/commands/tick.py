@@ -1,4 +1,4 @@
-"""Do what is due, and what commands left over: each step does no more than ``core/budget.py`` allows."""
+"""Do the work that is due or that commands left over. Each step does no more than ``core/budget.py`` allows."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Commands of writers whose chunks count once: each is published atomically, and never again.
 
 A chunk is identified by writer, epoch, partition and number. Its messages and the row that records it are in one block,
-so a crash keeps both or neither. Each writer's newest epoch is remembered for ever: how many chunks of each partition
-were accepted. Repeated chunks are confirmed as duplicates, and so is everything of an older epoch.
+so a crash keeps both or neither. For each writer's newest epoch the broker remembers, without a time limit, how many
+chunks of each partition were accepted. It confirms repeated chunks as duplicates, and everything of an older epoch.
 
-A repetition must be the same as the original. Whoever repeats a batch may have cut it into other partitions, and
+A repetition must be the same as the original. A repeated batch may have been cut into other partitions, and
 accepting its chunks as duplicates would lose rows and publish others twice. So a writer may send a *digest* with each
 chunk: a number for the rows of all chunks of the partition so far. A chunk with the same numbers and another digest is
 refused; and at the end a writer can have the broker check that it has exactly what was sent.
@@ -46,7 +46,7 @@ class Portion(NamedTuple):
 
     queue: Queue
     payloads: Sequence[bytes]
-    #: Microseconds; −1 is the queue's default, 0 is for ever.
+    #: Microseconds; −1 is the queue's default, 0 is none.
     ttl: Sequence[int] = ()
     delay: Sequence[int] = ()
     priority: Sequence[int] = ()

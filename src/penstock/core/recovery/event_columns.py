@@ -1,6 +1,6 @@
 """The events of many blocks side by side: one array a column, however small the blocks are.
 
-Blocks come one by one and are not kept: what is needed of each is copied out at once, and that is never a payload. So a
+Blocks come one by one and are not kept: the needed columns of each are copied out at once, never the payloads. So a
 million events take about 30 MB, whether they are in a thousand blocks or in a million, with small messages or large
 ones. Little is done for each block, and nothing that needs a call of numpy: columns are gathered as bytes, and become
 arrays when all are there.
@@ -19,7 +19,7 @@ from penstock.schema import COLUMN, FINAL_KINDS, SPARK_KINDS, STATE_KINDS, Kind,
 
 Array = NDArray[Any]
 
-#: Not needed: who did it, when, and the other properties of a published message.
+#: Not needed: sources, times, and the other properties of a published message.
 _UNWANTED = {"at", "source", "delivered_at", "correlation_id", "carried_source"}
 _WANTED = COLUMN.keys() - _UNWANTED
 _NUMBERS = {name for name in _WANTED if COLUMN[name].type != "binary"}
@@ -125,7 +125,7 @@ class Events:
         self.request_times: dict[int, int] = {}
 
     def add(self, block: EventBlock) -> None:
-        """Copy what is needed of the next block."""
+        """Copy the needed columns of the next block."""
         count, messages = block.count, block.messages
         starts = (self.count, self.message_count, self.count - self.message_count)
         rows = (count, messages, count - messages)

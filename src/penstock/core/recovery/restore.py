@@ -158,8 +158,8 @@ def _noted(positions: Array, values: Array, rows: Array) -> dict[int, int]:
     return dict(zip(positions[rows].tolist(), values[rows].tolist(), strict=True))
 
 
-# A table returns a column that it does not keep as one value for all rows, so that nobody reads ten million
-# default priorities one by one.
+# A table returns a column that it does not keep as one value for all rows, so that ten million default priorities are
+# not read one by one.
 
 
 def _pick(column: Array, rows: Rows) -> Array:

@@ -1,8 +1,8 @@
 """The state of all queues, computed from the journal alone, a million events at a time.
 
 A table has one row for every message that is alive. It is the content of a checkpoint, and what a start reads: the
-newest checkpoint's table, plus the blocks after it. Applying a block is numpy over columns; nothing goes message by
-message.
+newest checkpoint's table, plus the blocks after it. Applying a block is numpy over columns; no message is handled by
+itself.
 
 That works because every event contains the *whole* state of its message after it (``schema.STATE_KINDS``), or ends the
 message (``FINAL_KINDS``): of many events about one message only the last counts. Rare events about everything in a
@@ -375,7 +375,7 @@ class Table:
         """Ignored, since it repeats what is known, except at the beginning and after a loss of events."""
         described = msgspec.json.decode(detail, type=CatalogueDetail)
         if described.lost is not None and self.meta.position >= (described.seen or described.lost[1]):
-            return  # what is lost was known when this table was written
+            return  # the lost events were known when this table was written
         if described.lost is not None:
             self._begin(described, keep=True)
         elif begins or not self.meta.complete:

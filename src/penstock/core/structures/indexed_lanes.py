@@ -1,8 +1,8 @@
 """Lanes in which a message can be found by its position without a search.
 
 A ready message's rank is its position, or noted in its queue. But nothing shows the rank of a dead letter, which is the
-position of the event that made it one, nor that of a delayed message, which is a time; and for a message in one of very
-many priorities nothing shows which. Such messages are noted a second time, sorted by position: 20 bytes for each.
+position of the event that made it one, or of a delayed message, which is a time, or which of very many priorities a
+message has. Such messages are noted a second time, sorted by position: 20 bytes for each.
 """
 
 from __future__ import annotations

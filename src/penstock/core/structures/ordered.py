@@ -1,8 +1,7 @@
 """A sorted collection whose every step is small, however much is in it.
 
-A plain sorted list moves everything after the place where something is added or removed, and a heap keeps what is no
-longer wanted until its turn comes. Here the values are in chunks: a step moves a part of one chunk, and what is removed
-is gone.
+A plain sorted list moves everything after the place of a change, and a heap keeps removed values until their turn
+comes. Here the values are in chunks, so a step moves a part of one chunk, and removed values are gone at once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ CHUNK = 1_000
 
 
 class Comparable(Protocol):
-    """Whatever can be sorted."""
+    """A value that can be sorted."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 

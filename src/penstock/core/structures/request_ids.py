@@ -31,7 +31,7 @@ class RequestIds:
     def published(self, request_id: bytes, now: int) -> tuple[int, bytes] | None:
         """The position and the requested ID of the message that this request has published; None if it is forgotten.
 
-        The message itself may be gone, and with it what the queue knows of its ID.
+        The message itself may be gone, and its requested ID with it.
         """
         entry = self._known.get(request_id)
         return (entry[1], entry[3]) if entry is not None and entry[0] > now else None

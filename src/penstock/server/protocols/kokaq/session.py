@@ -67,7 +67,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     @override
     def may_work(self) -> bool:
-        # A peer that does not wait for its answers, or does not read them, has to.
+        # Stop reading from a peer that neither waits for its answers nor reads them.
         runtime = self.runtime
         return not runtime.memory.congested and self._answers.requests < runtime.requests_share and self.room > 0
 
@@ -138,7 +138,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         elif requests.first.two_way:
             done = self._messages.take(self, requests)
         else:
-            done = count  # nobody could be given the messages
+            done = count  # a one-way request has no answer that could carry a message
         self.effort += done // RUN_EFFORT
         if done >= count:
             return True
