@@ -155,7 +155,7 @@ class TestQueues:
 
     def test_wrong_use(self, run: Run, queue: str) -> None:
         assert run("queue", "create", queue).code == 3
-        assert "say which rules" in run("queue", "configure", queue).err
+        assert "no rule is given" in run("queue", "configure", queue).err
         assert run("queues", "--all", "--limit=3").code == 2
         assert run("queues", "--cursor=nonsense").code == 2
         assert run("queues", "--state=happy").code == 2

@@ -396,7 +396,7 @@ class TestWrongUse:
         flip(segments(folder)[1], 5000)
         result = run("repair", folder)
         assert result.exit_code == 2
-        assert "there is no terminal to confirm on: pass --yes to repair" in result.output
+        assert "confirm it with --yes" in result.output
         assert not list(folder.glob("*.damaged"))
 
 

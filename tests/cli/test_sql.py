@@ -77,7 +77,7 @@ def test_more_rows_are_told(run: Run) -> None:
         (["selec 1"], 'line 1, column 1: syntax error at or near "selec"'),
         (["from nope"], "there is no table nope; there are messages, events, live, queues, readers, audit"),
         (["select sum(sin(a.range * b.range)) from range(1000000) a, range(1000000) b", "--seconds=0.5"], "stopped"),
-        ([""], "the query can't be asked"),
+        ([""], "the query is invalid"),
         (["select 1", "--output=x.txt"], "ends with .csv or .parquet"),
         (["select 1", "--output=x.csv", "--json"], "--json and --csv print"),
         (["select 1", "--json", "--csv"], "one or the other"),

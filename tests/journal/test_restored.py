@@ -80,9 +80,9 @@ def test_who_knows_what_a_restored_database_has_lost_says_so_until_an_operator_a
     with pytest.raises(CommitsLost, match="positions 2 to 3 at least"):
         open_journal(url).own()
     asked = penstock_here("journal", "accept-loss", url)
-    assert (asked.code, "no terminal to confirm on" in asked.err) == (2, True)
+    assert (asked.code, "confirm it with --yes" in asked.err) == (2, True)
     done = penstock_here("journal", "accept-loss", "--yes", url)
-    assert (done.code, "without what came after position 1:" in done.out) == (0, True)
+    assert (done.code, "without the events after position 1:" in done.out) == (0, True)
     owned = own_with(url, tmp_path)
     assert owned.log.end > GAP
     refused = penstock_here("journal", "accept-loss", "--yes", url)

@@ -10,9 +10,9 @@ from penstock.client.messages import Message
 
 
 async def acknowledge(client: aio.AsyncClient, messages: Sequence[Message]) -> bool:
-    """Acknowledge them. False: their connection was lost before, they may come again, and the client goes on.
+    """Acknowledge messages. False: their connection was lost before, so they may be delivered again.
 
-    Without ``reconnect`` it can't go on, and the loss is raised.
+    Raises the loss if the client does not reconnect.
     """
     try:
         await client.ack_many(messages)

@@ -18,7 +18,7 @@ COLUMNS = ("NAME", "MADE", "POSITION", "SIZE", "FOLDER")
 
 @click.group("backup")
 def command() -> None:
-    """Copies of the journal, made by the broker while it runs, on its machine. `penstock restore` brings one back.
+    """Back up the journal on the broker's machine while it runs. `penstock restore` restores a backup.
 
     \b
     Examples:
@@ -30,13 +30,13 @@ def command() -> None:
     """
 
 
-@command.command("create", short_help="Make a backup.")
+@command.command("create", short_help="Create a backup.")
 @click.argument("name", metavar="[NAME]", default="")
 @background_option
 @api_options
 @json_option
 def create(name: str, background: bool, as_json: bool, api: Api) -> int:
-    """Make a backup, in a folder of this name below the broker's folder of backups. Without a name it is the time.
+    """Create a backup in the folder NAME of the broker's backup folder. The default name is the current time.
 
     \b
     Examples:
@@ -47,12 +47,12 @@ def create(name: str, background: bool, as_json: bool, api: Api) -> int:
     return finish(api, job, background=background, as_json=as_json)
 
 
-@command.command("list", short_help="Show the backups that are complete.")
+@command.command("list", short_help="List complete backups.")
 @page_options
 @api_options
 @json_option
 def list_backups(as_json: bool, want: ListRange, api: Api) -> None:
-    """Show the backups that are complete, and where they are.
+    """List complete backups and their folders.
 
     \b
     Examples:

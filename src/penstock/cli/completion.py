@@ -1,4 +1,4 @@
-"""``penstock completion``: what makes a shell complete our commands."""
+"""``penstock completion``: a script for shell completion."""
 
 from __future__ import annotations
 

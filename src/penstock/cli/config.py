@@ -1,4 +1,4 @@
-"""``penstock config``: is it right, and what comes out of it."""
+"""``penstock config``: check and show the broker's configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.server.options.option_tree import OptionPath, flat
 
 @click.group("config")
 def command() -> None:
-    """Check the broker's configuration, and show what it amounts to.
+    """Check and show the broker's configuration.
 
     \b
     Examples:
@@ -32,20 +32,20 @@ def command() -> None:
     """
 
 
-@command.command("check", short_help="Whether a file makes sense.")
+@command.command("check", short_help="Check a file.")
 @click.argument("file", required=False)
 @json_option
 def check(file: str | None, as_json: bool) -> int:
     """Check FILE (else $PENSTOCK_CONFIG), with the PENSTOCK_… variables over it. Nothing is opened or started.
 
-    Certificates are not read, and addresses not tried: that is for the start.
+    Certificates are not read and addresses not tried: the broker does that when it starts.
 
     \b
     Examples:
       penstock config check penstock.toml
       penstock config check penstock.toml --json
 
-    Exit codes: 0 it can be used, 2 it can't; the message says where and why.
+    Exit codes: 0 valid, 2 invalid; the message says where and why.
     """
     try:
         found = layers(file, os.environ, {})
@@ -64,11 +64,11 @@ def check(file: str | None, as_json: bool) -> int:
     return OK
 
 
-@command.command("show", short_help="Every option, and where it comes from.")
+@command.command("show", short_help="Show every option and where its value comes from.")
 @options
 @json_option
 def show(config: str | None, as_json: bool, **given: Any) -> None:
-    """Show every option as `penstock serve` with the same flags would have it, and where each value comes from.
+    """Show every option as `penstock serve` with the same flags would use it, and where each value comes from.
 
     A password in a URL is shown as ***.
 
@@ -78,7 +78,7 @@ def show(config: str | None, as_json: bool, **given: Any) -> None:
       penstock config show --config penstock.toml --durability os
       penstock config show --json | jq .options.limits
 
-    Exit codes: 0, or 2 for a configuration that makes no sense.
+    Exit codes: 0, or 2 for an invalid configuration.
     """
     found = layers(config, os.environ, flags_of(given))
     result = found.options()
@@ -92,12 +92,12 @@ def show(config: str | None, as_json: bool, **given: Any) -> None:
     say(*(f"{path:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip() for path, value, origin in rows))
 
 
-@command.command("token", short_help="A new token, and what to put into an access rule for it.")
+@command.command("token", short_help="Generate a token and its hash for an access rule.")
 @json_option
 def token(as_json: bool) -> None:
-    """Make a token for a client of the Flight endpoint, such as Spark, and its SHA-256 for an access rule.
+    """Generate a token for a client of the Flight endpoint, such as Spark, and its SHA-256 for an access rule.
 
-    The broker's configuration has only the hash and gives no token away. This command keeps nothing.
+    The broker's configuration contains only the hash, which does not reveal the token. This command stores nothing.
 
     \b
     Examples:
@@ -115,7 +115,7 @@ def token(as_json: bool) -> None:
 
 
 def _shown(value: Any) -> Any:
-    """Options without the passwords of URLs, so that they can be shown to anyone."""
+    """Options without the passwords in URLs."""
     if isinstance(value, dict):
         return {name: _shown(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -124,6 +124,6 @@ def _shown(value: Any) -> Any:
 
 
 def _origin(found: Layers, path: OptionPath) -> str:
-    """Where it comes from, if not from the defaults: those are most, and would hide the others."""
+    """Where a value comes from; empty for a default, as most are and would hide the others."""
     origin = found.origin(path)
     return "" if origin == "default" else f"# {origin}"

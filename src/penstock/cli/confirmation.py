@@ -1,4 +1,4 @@
-"""Before something that can't be undone: a question on a terminal, ``--yes`` for programs."""
+"""Confirm what can't be undone: a question on a terminal, ``--yes`` for programs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import sys
 
 import click
 
-from penstock.cli.errors import WRONG_USE, CommandError
+from penstock.cli.errors import FAILED, WRONG_USE, CommandError
 
-yes_option = click.option("--yes", is_flag=True, help="Do it without asking.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def confirm(what: str, *, yes: bool, word: str = "") -> None:
-    """Go on, or raise CommandError. ``word`` is to be typed where a plain yes would come too easily."""
+def confirm(what: str, *, yes: bool, word: str = "", declined: int = FAILED) -> None:
+    """Return if the user agrees; else raise CommandError, with the exit code ``declined`` after a no.
+
+    ``word`` must be typed where a plain yes would be too easy.
+    """
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -22,4 +25,4 @@ def confirm(what: str, *, yes: bool, word: str = "") -> None:
     else:
         agreed = click.confirm(f"{what}. Go on?", err=True)
     if not agreed:
-        raise CommandError("nothing was done")
+        raise CommandError("nothing was changed", exit_code=declined)

@@ -11,7 +11,7 @@ from penstock.admin.resources.peers import ConnectionDetail, ConnectionsQuery, C
 from penstock.cli.api import Api
 from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
-from penstock.cli.output import age, amount, json_option, note, print_json
+from penstock.cli.output import age, amount, json_option, print_done
 from penstock.cli.pages import ListRange, page_options, pages, show_one, show_pages
 
 COLUMNS = ("ID", "PROTOCOL", "PEER", "WHO", "SINCE", "OUT", "CONSUMERS", "INPUT", "OUTPUT", "THROTTLED")
@@ -19,7 +19,7 @@ COLUMNS = ("ID", "PROTOCOL", "PEER", "WHO", "SINCE", "OUT", "CONSUMERS", "INPUT"
 
 @click.group("connections")
 def command() -> None:
-    """Clients connected over the three protocols, what they hold, and why they are throttled.
+    """List, show and close connections of clients over the three protocols.
 
     \b
     Examples:
@@ -32,19 +32,24 @@ def command() -> None:
     """
 
 
-@command.command("list", short_help="Show connections.")
+@command.command("list", short_help="List connections.")
 @click.option("--protocol", metavar="NAME", default="", help="Only of this protocol.")
 @click.option("--contains", metavar="TEXT", default="", help="Only with this in address, subject or user.")
-@click.option("--throttled", is_flag=True, help="Only those that are held up.")
+@click.option("--throttled", is_flag=True, help="Only throttled ones.")
 @click.option("--queue", metavar="NS/QUEUE", default="", help="Only consumers of this queue.")
-@click.option("--sort", type=click.Choice(["id", "out", "input_bytes", "output_bytes"]), default="id", help="By what.")
+@click.option(
+    "--sort",
+    type=click.Choice(["id", "out", "input_bytes", "output_bytes"]),
+    default="id",
+    help="Sort by it.",
+)
 @page_options
 @api_options
 @json_option
 def list_connections(
     as_json: bool, protocol: str, contains: str, throttled: bool, queue: str, sort: Any, want: ListRange, api: Api,
 ) -> None:  # fmt: skip
-    """Show connections: messages that they have OUT, bytes that the broker holds for them, and why they are held up.
+    """List connections: messages that are OUT, bytes that the broker buffers for them, and why they are throttled.
 
     WHO is the subject of a certificate, or the user at the other end of a Unix-domain socket.
 
@@ -67,7 +72,7 @@ def list_connections(
 @api_options
 @json_option
 def show(connection: int, as_json: bool, api: Api) -> None:
-    """Show one connection, with the queues of which it is a consumer.
+    """Show one connection and the queues that it consumes.
 
     \b
     Examples:
@@ -87,7 +92,7 @@ def show(connection: int, as_json: bool, api: Api) -> None:
 @api_options
 @json_option
 def close(connection: int, yes: bool, as_json: bool, api: Api) -> None:
-    """Close a connection. Messages that it has go back to their queues.
+    """Close a connection. Its messages go back to their queues.
 
     \b
     Examples:
@@ -96,10 +101,8 @@ def close(connection: int, yes: bool, as_json: bool, api: Api) -> None:
     """
     confirm(f"This closes connection {connection}, and its messages go back", yes=yes)
     done = api.ask("close-connection", Done, str(connection))
-    if as_json:
-        print_json({"connection": connection, "closed": done.done})
-    else:
-        note(f"connection {connection} is closed")
+    text = f"connection {connection} is closed"
+    print_done({"connection": connection, "closed": done.done}, text, as_json=as_json)
 
 
 def _row(each: ConnectionSummary) -> tuple[object, ...]:

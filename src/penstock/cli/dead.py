@@ -22,7 +22,7 @@ COLUMNS = ("QUEUE", "REASON", "MESSAGES", "OLDEST")
 
 @click.group("dead")
 def command() -> None:
-    """Look at the dead letters of any queue, give them another chance, or remove them.
+    """Look at the dead letters of any queue, redrive or remove them.
 
     \b
     Examples:
@@ -35,13 +35,13 @@ def command() -> None:
     """
 
 
-@command.command("list", short_help="How many there are, by queue and reason.")
+@command.command("list", short_help="Count dead letters by queue and reason.")
 @click.argument("pattern", metavar="[PATTERN]", default="*")
 @page_options
 @api_options
 @json_option
 def list_dead(pattern: str, as_json: bool, want: ListRange, api: Api) -> None:
-    """How many dead letters there are, by queue and reason.
+    """Count dead letters by queue and reason.
 
     \b
     Examples:
@@ -53,28 +53,27 @@ def list_dead(pattern: str, as_json: bool, want: ListRange, api: Api) -> None:
     show_pages(found, COLUMNS, row, as_json=as_json, nothing="there are no dead letters")
 
 
-@command.command("show", short_help="Show dead letters and leave them.")
+@command.command("show", short_help="Show the dead letters of a queue.")
 @click.argument("queue", metavar="NS/QUEUE")
 @search_options
 @page_options
 @api_options
 @json_option
 def show(queue: str, as_json: bool, want: ListRange, api: Api, **flags: Any) -> None:
-    """Show the dead letters of a queue and leave them where they are.
+    """Show the dead letters of a queue without taking them.
 
     \b
     Examples:
       penstock dead show shop/orders
       penstock dead show shop/orders --all --json > dead.json
     """
-    search = search_of(flags)
-    show_messages(api, queue, "dead", search, want, as_json=as_json)
+    show_messages(api, queue, "dead", search_of(flags), want, as_json=as_json)
 
 
-@command.command("redrive", short_help="Give dead letters another chance.")
+@command.command("redrive", short_help="Send dead letters back to work.")
 @click.argument("queue", metavar="NS/QUEUE")
 @click.argument("messages", metavar="[ID]...", nargs=-1)
-@click.option("--to", "target", metavar="NS/QUEUE", default="", help="To this queue, not back to their own.")
+@click.option("--to", "target", metavar="NS/QUEUE", default="", help="Send them to this queue instead of their own.")
 @click.option("--rate", type=click.FloatRange(0), default=0.0, metavar="N", help="At most N a second.")
 @search_options
 @background_option
@@ -90,7 +89,7 @@ def redrive(
     api: Api,
     **flags: Any,
 ) -> int:
-    """Send dead letters to work again: those of these IDs, those that a search finds, or else all.
+    """Send dead letters back to work: those with these IDs, those that a search finds, or all.
 
     \b
     Examples:
@@ -101,8 +100,8 @@ def redrive(
     for name in filter(None, (queue, target)):
         queue_of(name)
     search = search_of(flags)
-    wish = NewJob(kind="redrive", queue=queue, target=target, ids=list(messages), search=search, rate=rate)
-    return finish(api, api.ask("create-job", Job, body=wish), background=background, as_json=as_json)
+    job = NewJob(kind="redrive", queue=queue, target=target, ids=list(messages), search=search, rate=rate)
+    return finish(api, api.ask("create-job", Job, body=job), background=background, as_json=as_json)
 
 
 @command.command("purge", short_help="Remove dead letters for good.")
@@ -117,7 +116,7 @@ def purge(
     queue: str, messages: tuple[str, ...], yes: bool, background: bool, as_json: bool, api: Api,
     **flags: Any,
 ) -> int:  # fmt: skip
-    """Remove dead letters for good: those of these IDs, those that a search finds, or else all.
+    """Remove dead letters for good: those with these IDs, those that a search finds, or all.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ MEDIA = {".toml": "application/toml", ".json": "application/json"}
 
 @click.group("definitions")
 def command() -> None:
-    """Namespaces, queues with their rules, and limits as one file: to keep, to compare, and to make a broker like it.
+    """Export and import namespaces, queues with their rules, and limits as one file.
 
     \b
     Examples:
@@ -31,15 +31,20 @@ def command() -> None:
       penstock definitions import shop.toml --dry-run
       penstock definitions import shop.toml --yes
 
-    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, or the file makes no sense; 3 refused.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, or an invalid file; 3 refused.
     """
 
 
 @command.command("export", short_help="Write the definitions of a broker.")
 @click.option(
-    "--format", "form", type=click.Choice(["toml", "json"]), help="[default: as the file's name says, or toml]"
+    "--format", "form", type=click.Choice(["toml", "json"]), help="[default: that of the file's name, or toml]"
 )
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Else standard output.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Not to standard output.",
+)
 @api_options
 @json_option
 def export(form: Any, output: Path | None, as_json: bool, api: Api) -> None:
@@ -62,15 +67,15 @@ def export(form: Any, output: Path | None, as_json: bool, api: Api) -> None:
     note(f"the definitions are in {output}")
 
 
-@command.command("import", short_help="Make a broker like a file says.")
+@command.command("import", short_help="Apply definitions from a file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only tell what would change.")
-@click.option("--remove", is_flag=True, help="Delete queues and namespaces that are not in it, if they are empty.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--remove", is_flag=True, help="Delete empty queues and namespaces that the file does not contain.")
 @yes_option
 @api_options
 @json_option
 def import_file(file: Path, dry_run: bool, remove: bool, yes: bool, as_json: bool, api: Api) -> None:
-    """Make a broker like FILE (.toml or .json) says. The difference is shown first; limits are only compared.
+    """Apply the definitions in FILE (.toml or .json). The differences are shown first; limits are only compared.
 
     \b
     Examples:
@@ -116,7 +121,7 @@ def _difference(change: Change) -> str:
 
 
 def _print(found: bytes) -> None:
-    """As it is, so that it can be read again; on a terminal what somebody has hidden in a name is seen."""
+    """Print the bytes unchanged, so that they can be imported again; on a terminal escaped."""
     if sys.stdout.isatty():
         say(*found.decode().splitlines())
     else:

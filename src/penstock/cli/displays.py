@@ -28,7 +28,7 @@ def table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None, right: bool = False,
     headings: bool = True,
 ) -> None:  # fmt: skip
-    """Print a table of ``table_of``. Without a terminal it is wide, so that nothing is cut."""
+    """Print a table of ``table_of``. Without a terminal it is wide, so that nothing is truncated."""
     shown = table_of(columns, rows, right=right)
     shown.show_header = headings
     shown.title = None if title is None else Text(escape(title))
@@ -39,9 +39,9 @@ def table(
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: bool = False) -> Table:
-    """A table. Numbers stand right, and everything but the first column if ``right``; every cell is escaped.
+    """A table. Numbers are right-aligned, with ``right`` all but the first column; every cell is escaped.
 
-    A cell that is a ``Text`` of rich is shown as it is.
+    A cell that is a ``Text`` of rich is shown unchanged.
     """
     made = Table(title_justify="left", title_style="bold", box=None, pad_edge=False)
     for index, name in enumerate(columns):
@@ -61,7 +61,7 @@ def counting(*, hidden: bool = False) -> Progress:
 
 @contextmanager
 def measuring(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar of bytes, on standard error, if that is a terminal. Tell it how many were done since the last time."""
+    """A bar of bytes, on standard error, if that is a terminal. Call it with the bytes done since the last call."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with _bar(*columns) as bar:
         task = bar.add_task(title, total=total)

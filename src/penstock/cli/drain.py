@@ -1,4 +1,4 @@
-"""``penstock drain``: let the queues get empty before a broker is stopped."""
+"""``penstock drain``: empty the queues before a broker is stopped."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.cli.displays import counting
 from penstock.cli.errors import CommandError
 from penstock.cli.output import json_option, print_json, say, when
 
-#: Seconds between two looks at what is left.
-LOOK_EVERY = 0.5
+#: Seconds between two checks of what is left.
+CHECK_EVERY = 0.5
 
 
 @click.group("drain")
 def command() -> None:
-    """Refuse publishing so that the queues get empty; consumers go on.
+    """Refuse publishing so that consumers empty the queues.
 
     \b
     Examples:
@@ -36,13 +36,13 @@ def command() -> None:
 
 
 @command.command("start", short_help="Refuse publishing.")
-@click.option("--stop-when-empty", is_flag=True, help="The broker ends when nothing is left.")
-@click.option("--wait", is_flag=True, help="Wait until nothing is left. Ctrl-C ends the waiting, not the draining.")
+@click.option("--stop-when-empty", is_flag=True, help="Stop the broker when nothing is left.")
+@click.option("--wait", is_flag=True, help="Wait until nothing is left. Ctrl-C stops the waiting, not the drain.")
 @yes_option
 @api_options
 @json_option
 def start(stop_when_empty: bool, wait: bool, yes: bool, as_json: bool, api: Api) -> None:
-    """Refuse publishing, to everybody and in all queues, until `penstock drain end` or the end of the broker.
+    """Refuse publishing by all clients to all queues until `penstock drain end`, or until the broker stops.
 
     \b
     Examples:
@@ -58,11 +58,11 @@ def start(stop_when_empty: bool, wait: bool, yes: bool, as_json: bool, api: Api)
     _show(drain, as_json=as_json)
 
 
-@command.command("show", short_help="Whether it drains, and what is left.")
+@command.command("show", short_help="Show whether the broker drains, and what is left.")
 @api_options
 @json_option
 def show(as_json: bool, api: Api) -> None:
-    """Whether the broker refuses publishing, since when, by whom, and what is left in the queues.
+    """Show whether the broker refuses publishing, since when, by whom, and what is left in the queues.
 
     \b
     Examples:
@@ -71,11 +71,11 @@ def show(as_json: bool, api: Api) -> None:
     _show(api.ask("drain", Drain), as_json=as_json)
 
 
-@command.command("end", short_help="Take messages again.")
+@command.command("end", short_help="Accept messages again.")
 @api_options
 @json_option
 def end(as_json: bool, api: Api) -> None:
-    """Take messages again.
+    """Accept messages again.
 
     \b
     Examples:
@@ -85,12 +85,12 @@ def end(as_json: bool, api: Api) -> None:
 
 
 def _wait(api: Api, drain: Drain) -> Drain:
-    """Until nothing is left, or until the broker has ended because of that."""
+    """Wait until nothing is left, or until the broker has stopped because of that."""
     most = drain.messages_left
     with counting() as bar:
         task: Any = bar.add_task("draining", total=most, rate="")
         while drain.messages_left:
-            time.sleep(LOOK_EVERY)
+            time.sleep(CHECK_EVERY)
             try:
                 drain = api.ask("drain", Drain)
             except ApiError:

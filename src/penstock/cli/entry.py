@@ -1,4 +1,4 @@
-"""Where the command starts: so light that Ctrl-C is answered as well while the rest is still being read."""
+"""The entry point: so light that Ctrl-C works while the rest is still being imported."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if compiled.refusal:
         print(f"penstock: {compiled.refusal}", file=sys.stderr)
-        sys.exit(2)  # wrong use; where the codes are named can't be imported now
-    gc.disable()  # until the command is read, too: what is made meanwhile stays
+        sys.exit(2)  # wrong use; the module with its name can't be imported now
+    gc.disable()  # until the command is imported: the objects of modules stay anyway
     try:
-        from penstock.cli.process_arguments import hide_passwords  # noqa: PLC0415 - as early as can be
+        from penstock.cli.process_arguments import hide_passwords  # noqa: PLC0415 - as early as possible
 
         hide_passwords()
-        from penstock.cli.main import main as command  # noqa: PLC0415 - it is what takes long
+        from penstock.cli.main import main as command  # noqa: PLC0415 - this import takes time
     except KeyboardInterrupt:
         sys.exit(130)
     command(prog_name="penstock")

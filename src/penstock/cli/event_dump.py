@@ -1,4 +1,4 @@
-"""The events of a journal one by one, for people and for scripts."""
+"""Render the events of a journal one by one, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.journal.format.catalogue import QueueName
 from penstock.patterns import fits_queue
 from penstock.schema import COLUMNS, Kind, Reason, Rows
 
-#: Columns that say more about a row than whose it is, in the order in which they are shown.
+#: Columns beyond those that all rows have, in the order in which they are shown.
 _MORE = tuple(column for column in COLUMNS if column.rows is not Rows.ALL and column.name not in ("payload", "detail"))
 _TIMES = {"expires_at", "not_before", "published_at", "carried_expires_at", "delivered_at", "new_expires_at"}
 _REASONS = {"reason", "carried_dead"}
@@ -47,9 +47,9 @@ def events(
     kinds: frozenset[Kind] = frozenset(),
     payload: bool = False,
 ) -> Iterator[Event]:
-    """The events between two positions, with what their columns say besides the defaults.
+    """The events between two positions, with the columns that differ from their defaults.
 
-    With a ``pattern`` of namespace/queue, only those of queues that are like it.
+    With a ``pattern`` of namespace/queue, only those of matching queues.
     """
     for found in reader.read(start, stop, accept_loss=True):
         block = found.block
@@ -102,7 +102,7 @@ def _other(block: Block, index: int) -> Event:
 
 
 def _columns(block: Block, index: int, rows: Rows) -> Event:
-    """What the columns of one sort say that is not the default."""
+    """The values of one kind of columns that differ from their defaults."""
     event: Event = {}
     for column in _MORE:
         if column.rows is rows and block.has(column.name):
@@ -124,7 +124,7 @@ def positions(lost: tuple[int, int]) -> str:
     """A range of positions in words."""
     first, end = lost
     if end - first >= GAP:
-        return f"all positions from {first} on"  # how many that were is not known
+        return f"all positions from {first} on"  # their number is unknown
     return f"position {first}" if end - first == 1 else f"positions {first} to {end - 1} ({end - first} events)"
 
 

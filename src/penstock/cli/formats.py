@@ -1,4 +1,4 @@
-"""How messages are shown, in each of the formats."""
+"""The formats in which messages are printed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def written(form: str, message: Received) -> bytes:
 
 
 def facts(message: Received) -> dict[str, Any]:
-    """All that is known of a message, for JSON. A body that is not UTF-8 is in ``body_base64``."""
+    """The properties of a message, for JSON. A body that is not UTF-8 is in ``body_base64``."""
     known = {name: value for name, value in asdict(message).items() if value is not None and name != "hold"}
     body = known.pop("body")
     try:
@@ -36,6 +36,6 @@ def facts(message: Received) -> dict[str, Any]:
 
 
 def file_name(number: int, message: Received) -> str:
-    """A name for the file of a message: its number and, if it is a sound one, its ID."""
+    """The file name of a message: its number and, if valid, its ID."""
     good = message.id is not None and re.fullmatch(r"[0-9a-f]{32}", message.id)
     return f"{number:06}-{message.id}.bin" if good else f"{number:06}.bin"

@@ -21,7 +21,7 @@ LOOK_EVERY = 0.5
 #: States of a job that does not go on by itself.
 ENDED = ("cancelled", "interrupted", "failed", "done")
 
-background_option = click.option("--background", is_flag=True, help="Start the job, and don't wait for its end.")
+background_option = click.option("--background", is_flag=True, help="Start the job, and do not wait for it to end.")
 
 
 def finish(api: Api, job: Job, *, background: bool, as_json: bool) -> int:
@@ -55,7 +55,7 @@ def _hint(job: Job) -> None:
     if job.state in ("waiting", "running"):
         note(f"penstock jobs show {job.id} --follow shows its progress, penstock jobs cancel {job.id} stops it")
     elif job.state in ("cancelled", "interrupted"):
-        note(f"penstock jobs resume {job.id} goes on with it")
+        note(f"penstock jobs resume {job.id} continues it")
 
 
 def _states(api: Api, job: Job) -> Iterator[Job]:
@@ -86,11 +86,11 @@ def _interrupted(api: Api, job: Job) -> int:
     """Handle Ctrl-C: on a terminal, ask whether to cancel the job as well; elsewhere, cancel it."""
     asked = sys.stdin.isatty() and sys.stderr.isatty()
     if asked and not click.confirm("Cancel the job as well? What is done stays done", default=True, err=True):
-        note(f"it goes on: penstock jobs show {job.id} --follow")
+        note(f"it continues: penstock jobs show {job.id} --follow")
         return INTERRUPTED
     try:
         note(describe(api.ask("cancel-job", Job, job.id)))
-        note(f"penstock jobs resume {job.id} goes on with it")
+        note(f"penstock jobs resume {job.id} continues it")
     except ApiError as error:  # it has ended just now
         note(str(error))
     return INTERRUPTED

@@ -1,4 +1,4 @@
-"""``penstock jobs``: long work that the broker does in the background."""
+"""``penstock jobs``: background jobs of the broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = ("ID", "KIND", "STATE", "QUEUE", "TO", "DONE", "TOTAL", "BY", "BEGUN",
 
 @click.group("jobs")
 def command() -> None:
-    """Redriving, moving, deleting, purging and backups: how far they are, and how to stop them or go on.
+    """Show, cancel and resume background jobs: redriving, moving, deleting, purging and backups.
 
     \b
     Examples:
@@ -50,13 +50,13 @@ def list_jobs(as_json: bool, state: Any, want: ListRange, api: Api) -> None:
     show_pages(found, COLUMNS, _row, as_json=as_json, nothing="there are no jobs")
 
 
-@command.command("show", short_help="Show one job, or wait for its end.")
+@command.command("show", short_help="Show one job, or wait for it to end.")
 @click.argument("job", metavar="ID")
-@click.option("--follow", is_flag=True, help="Wait for its end, with a bar on a terminal.")
+@click.option("--follow", is_flag=True, help="Wait for it to end, with a progress bar on a terminal.")
 @api_options
 @json_option
 def show(job: str, follow: bool, as_json: bool, api: Api) -> int | None:
-    """Show one job, or wait for its end. Ctrl-C asks on a terminal whether the job shall end too; without one it does.
+    """Show one job, or wait for it to end. On a terminal, Ctrl-C asks whether to cancel the job too; elsewhere it does.
 
     \b
     Examples:
@@ -71,12 +71,12 @@ def show(job: str, follow: bool, as_json: bool, api: Api) -> int | None:
     return None
 
 
-@command.command("cancel", short_help="Stop a job; what is done stays done.")
+@command.command("cancel", short_help="Stop a job, keeping what it has done.")
 @click.argument("job", metavar="ID")
 @api_options
 @json_option
 def cancel(job: str, as_json: bool, api: Api) -> None:
-    """Stop a job. What is done stays done, and `penstock jobs resume` goes on with the rest.
+    """Stop a job. What it has done stays done; `penstock jobs resume` continues with the rest.
 
     \b
     Examples:
@@ -89,13 +89,13 @@ def cancel(job: str, as_json: bool, api: Api) -> None:
         note(describe(found))
 
 
-@command.command("resume", short_help="Go on with a job that was cancelled or interrupted.")
+@command.command("resume", short_help="Continue a job that was cancelled or interrupted.")
 @click.argument("job", metavar="ID")
 @background_option
 @api_options
 @json_option
 def resume(job: str, background: bool, as_json: bool, api: Api) -> int:
-    """Go on with a job that was cancelled, or interrupted by a restart of the broker.
+    """Continue a job that was cancelled, or interrupted by a restart of the broker.
 
     \b
     Examples:

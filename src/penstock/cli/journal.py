@@ -1,16 +1,16 @@
-"""``penstock journal``: look into a journal, check it, repair it."""
+"""``penstock journal``: inspect, check and repair a journal."""
 
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import ExitStack
 from typing import Any
 
 import click
 
+from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.displays import measuring, table
-from penstock.cli.errors import FAILED, OK, REFUSED, CommandError
+from penstock.cli.errors import FAILED, OK, REFUSED
 from penstock.cli.event_dump import events, for_json, for_people, position_of, positions
 from penstock.cli.journal_argument import journal_argument
 from penstock.cli.journal_loss import accept_loss
@@ -30,7 +30,7 @@ Exit codes:
 
 
 def _named(journal: Journal) -> dict[str, Any]:
-    """The journal in what programs read."""
+    """The journal's name in JSON."""
     return {"folder" if os.path.isdir(journal.where) else "journal": journal.where}
 
 
@@ -42,10 +42,10 @@ def _checked(journal: Journal) -> Journal:
 
 @click.group("journal", epilog=EXIT_CODES)
 def command() -> None:
-    """Look into a journal, check it, repair it, move it.
+    """Inspect, check, repair and move a journal.
 
-    JOURNAL is the data folder of a broker, or the URL of a database: postgresql://USER@HOST/DATABASE. A password is
-    better kept out of the URL, which others see: PGPASSWORD or a file that PGPASSFILE names will do.
+    JOURNAL is the data folder of a broker, or the URL of a database: postgresql://USER@HOST/DATABASE. Keep the password
+    out of the URL, which other users can see; use PGPASSWORD, or a file named by PGPASSFILE.
 
     verify, info and dump work while a broker runs, and change nothing.
     """
@@ -67,7 +67,7 @@ Examples:
 def verify(journal: Journal, as_json: bool) -> int:
     """Read and check every byte of the journal.
 
-    Says what is wrong, in which file, at which byte, and which positions are lost by it. Works while a broker runs.
+    Reports each problem with its file and byte, and the positions that it loses. Works while a broker runs.
     """
     tools = _checked(journal).tools()
     with measuring("checking", tools.size()) as done:
@@ -120,9 +120,9 @@ Examples:
 @journal_argument
 @json_option
 def info(journal: Journal, as_json: bool) -> None:
-    """Say what is in a journal: identity, positions, times, segments, queues, checkpoints.
+    """Show what a journal contains: identity, positions, times, segments, queues, checkpoints.
 
-    Reads no more than that takes; damage inside of segments is not noticed. See verify.
+    This reads only the index; use verify to find damage inside segments.
     """
     found = _info(_checked(journal))
     if as_json:
@@ -137,36 +137,36 @@ def info(journal: Journal, as_json: bool) -> None:
 
 
 def _info(journal: Journal) -> dict[str, Any]:
-    reader, told = journal.follow(), journal.tools().info()
+    reader, facts = journal.follow(), journal.tools().info()
     tail = reader.tail()
     earliest = max(tail.floor, tail.start)
     counts, names = reader.counts(earliest, tail.committed, accept_loss=True), reader.catalogue().names
     return {
         "identity": f"{reader.identity:016x}",
-        "created": moment(told.created) if told.created is not None else "",
+        "created": moment(facts.created) if facts.created is not None else "",
         "epoch": tail.epoch,
         "durability": tail.durability.name.lower(),
         "start": tail.start,
         "earliest": earliest,
         "latest": tail.committed,
-        "bytes": sum(extent.bytes for extent in told.extents),
-        "segments": list(map(_extent, told.extents)),
+        "bytes": sum(extent.bytes for extent in facts.extents),
+        "segments": list(map(_extent, facts.extents)),
         "queues": [
             {"number": number, "queue": str(name), "published": counts.get(number, 0)}
             for number, name in sorted(names.items())
         ],
-        "checkpoints": [{"position": at, "bytes": size} for at, size in told.checkpoints],
+        "checkpoints": [{"position": at, "bytes": size} for at, size in facts.checkpoints],
     }
 
 
-def _extent(told: ExtentInfo) -> dict[str, Any]:
+def _extent(extent: ExtentInfo) -> dict[str, Any]:
     return {
-        "file": told.name,
-        "first": told.first,
-        "events": told.events,
-        "from": moment(told.created),
-        "bytes": told.bytes,
-        "state": "finished" if told.finished else "growing",
+        "file": extent.name,
+        "first": extent.first,
+        "events": extent.events,
+        "from": moment(extent.created),
+        "bytes": extent.bytes,
+        "state": "finished" if extent.finished else "growing",
     }
 
 
@@ -187,10 +187,10 @@ Examples:
 @json_option
 @click.option("--queue", metavar="PATTERN", help="Only of queues like NAMESPACE/QUEUE: * is anything, ? one character.")
 @click.option("--from", "start", default="earliest", metavar="WHERE", help="A position, a time, earliest or latest.")
-@click.option("--to", "stop", default="latest", metavar="WHERE", help="The same; the event there is not shown.")
+@click.option("--to", "stop", default="latest", metavar="WHERE", help="The same; that event is not shown.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice([kind.name.lower() for kind in Kind]))
-@click.option("--payload", is_flag=True, help="With the messages themselves: escaped, or in Base64 in JSON.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many events.")
+@click.option("--payload", is_flag=True, help="Include payloads: escaped, or in Base64 in JSON.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most this many events.")
 def dump(
     journal: Journal,
     as_json: bool,
@@ -239,12 +239,12 @@ Examples:
 )
 @journal_argument
 @json_option
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@yes_option
 def repair(journal: Journal, as_json: bool, yes: bool) -> int:
     """Make a damaged journal usable again; the broker must be stopped.
 
-    Everything that is sound is kept, and it says exactly what is lost. Damaged files are kept beside the new ones as
-    NAME.damaged. If it is interrupted, run it again.
+    Everything sound is kept, and every loss is reported. Damaged files stay beside the new ones as NAME.damaged. If it
+    is interrupted, run it again.
 
     Messages whose acknowledgement is lost come back; messages that are lost are counted as dropped.
     """
@@ -255,7 +255,7 @@ def repair(journal: Journal, as_json: bool, yes: bool) -> int:
         if not todo.idle:
             if not as_json:
                 _show_plan(todo)
-            _ask(journal, yes=yes)
+            confirm(f"This repairs {journal.where}", yes=yes, declined=REFUSED)
         with measuring("repairing", tools.size()) as done:
             kept = todo.carry_out(done)
         after = todo.check()
@@ -288,14 +288,5 @@ def _show_plan(todo: Repair) -> None:
         say(line)
 
 
-def _ask(journal: Journal, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to confirm on: pass --yes to repair")
-    if not click.confirm(f"Repair {journal.where}?", err=True):
-        raise CommandError("nothing was changed", exit_code=REFUSED)
-
-
-for _other in (init, copy, accept_loss):
-    command.add_command(_other)
+for subcommand in (init, copy, accept_loss):
+    command.add_command(subcommand)

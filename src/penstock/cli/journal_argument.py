@@ -1,4 +1,4 @@
-"""How commands take a journal: the folder that has it, or its URL."""
+"""The argument that names a journal: its folder or its URL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=str)
 
 
 class JournalType(click.ParamType[Journal]):
-    """A journal; where ``new`` says so its folder need not be there yet."""
+    """A journal. With ``new`` its folder need not exist."""
 
     name = "journal"
 
@@ -21,7 +21,7 @@ class JournalType(click.ParamType[Journal]):
         self._new = new
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Journal:
-        """Raises JournalRefused for a URL that names no journal."""
+        """Open the journal. Raises JournalRefused for a URL that names none."""
         if is_url(value):
             return open_journal(value)
         folder = value if self._new else _FOLDER.convert(value, param, ctx)

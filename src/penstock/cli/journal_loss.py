@@ -1,13 +1,13 @@
-"""``penstock journal accept-loss``: an operator's decision to go on without events that are lost."""
+"""``penstock journal accept-loss``: an operator's decision to continue without lost events."""
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 
 import click
 
-from penstock.cli.errors import REFUSED, CommandError
+from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.errors import REFUSED
 from penstock.cli.journal_argument import journal_argument
 from penstock.cli.output import json_option, print_json, say
 from penstock.journal import Journal, forget_known
@@ -33,45 +33,35 @@ Examples:
 {EXIT_CODES}""",
 )
 @journal_argument
-@click.option("--data", metavar="DIR", help="Instead, have the broker with this data folder forget what it knows.")
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--data", metavar="DIR", help="Instead, make the broker with this data folder forget its journal.")
+@yes_option
 @json_option
 def accept_loss(journal: Journal, data: str | None, yes: bool, as_json: bool) -> None:
-    """Go on from the state that a journal is in, although later events are lost. All brokers on it must be stopped.
+    """Continue from a journal's current state although later events are lost. All brokers on it must be stopped.
 
-    Do this after a database or a data folder was restored from a backup or a snapshot by other means than `penstock
-    restore`, or when brokers have ended with exit code 5, since a database has lost commits, and nobody can bring these
-    back. Nothing that is there is changed. Positions go on higher than any that can have been used, and readers that
-    have read what is lost are told so.
+    Do this after restoring a database or data folder by other means than `penstock restore`, or when brokers exit with
+    code 5 because the database has lost commits that cannot be recovered. Existing events do not change. New positions
+    are higher than any that may have been used, and readers that have read lost events learn which.
 
-    With --data the journal is not touched: a broker whose database was emptied, or has another journal now, begins with
-    what is there.
+    With --data the journal is not touched: a broker whose database was emptied, or contains another journal now, starts
+    with what is there.
     """
     if data is None:
-        _ask(f"Give up what came after the state that {journal.where} is in?", yes=yes)
+        confirm(f"This gives up events later than the state of {journal.where}", yes=yes, declined=REFUSED)
         accepted = journal.tools().accept_loss()
         if as_json:
             print_json({"journal": journal.where, **accepted._asdict()})
             return
         say(
-            f"{journal.where} goes on without what came after position {accepted.end - 1}: the next position is"
+            f"{journal.where} continues without the events after position {accepted.end - 1}: the next position is"
             f" {accepted.resumes} or higher.",
             "Start the brokers.",
         )
         return
-    _ask(f"Have the broker with {data} forget which journal it knows?", yes=yes)
+    confirm(f"The broker with {data} forgets its journal", yes=yes, declined=REFUSED)
     with closing(LocalFolder(data)):
         identity = forget_known(data)
     if as_json:
         print_json({"data": data, "forgotten": identity})
         return
-    say(f"{data} knows no journal any more." if identity is None else f"{data} has forgotten journal {identity}.")
-
-
-def _ask(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to confirm on: pass --yes to accept the loss")
-    if not click.confirm(question, err=True):
-        raise CommandError("nothing was changed", exit_code=REFUSED)
+    say(f"{data} knew no journal." if identity is None else f"{data} has forgotten journal {identity}.")

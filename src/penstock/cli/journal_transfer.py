@@ -1,4 +1,4 @@
-"""``penstock journal init`` and ``copy``: where a journal is kept, and moving it elsewhere."""
+"""``penstock journal init`` and ``copy``: create a journal, and copy one to another place."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Examples:
 @click.argument("journal", metavar="JOURNAL", type=JournalType(new=True))
 @json_option
 def init(journal: Journal, as_json: bool) -> None:
-    """Make a new, empty journal: a folder, or the tables in a database.
+    """Create an empty journal: a folder, or the tables in a database.
 
-    A broker does that itself when it starts; this is for who wants to see whether it can be done. Where there is a
-    journal already, nothing is changed.
+    A broker does that itself when it starts; use this to check beforehand that it can. An existing journal is not
+    changed.
     """
     made = journal.tools().create()
     if as_json:
@@ -56,9 +56,9 @@ Examples:
 def copy(source: Journal, target: Journal, as_json: bool) -> None:
     """Copy the journal FROM a folder or a database TO a new folder or an empty schema of a database.
 
-    The copy is the same journal: identity, positions, checkpoints, readers and tokens come along, so clients and Spark
-    queries go on with it. Every block is checked. Brokers on both must be stopped, and FROM is not changed: start
-    brokers on one of the two from then on. If it is interrupted, run it again: it goes on where it was.
+    The copy is the same journal, with its identity, positions, checkpoints, readers and tokens, so clients and Spark
+    queries continue with it. Every block is checked. Brokers on both must be stopped. FROM is not changed; from then on
+    start brokers on only one of the two. If it is interrupted, run it again: it resumes where it stopped.
     """
     done = copy_journal(source.transfer_source(), target.transfer_target(), measuring)
     facts = done.facts
@@ -69,5 +69,5 @@ def copy(source: Journal, target: Journal, as_json: bool) -> None:
     say(
         f"{target.where} has the journal now: {done.extents} segments, {amount(done.bytes)}, up to position"
         f" {facts.head - 1}.",
-        f"Start brokers on it, and none on {source.where} any more.",
+        f"Start brokers on it, and no longer on {source.where}.",
     )

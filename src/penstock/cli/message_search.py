@@ -1,4 +1,4 @@
-"""Messages of the HTTP API: the options that search them, and how they are listed."""
+"""Searching and listing messages over the HTTP API: the options and the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = ("ID", "PUBLISHED", "PRIORITY", "DELIVERIES", "SIZE", "PAYLOAD")
 
 
 def moment_of(text: str) -> datetime:
-    """A time as RFC 3339 has it; without an offset it is UTC."""
+    """Parse a time of RFC 3339; without an offset it is UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -28,7 +28,7 @@ def moment_of(text: str) -> datetime:
 
 
 def search_options(command: Any) -> Any:
-    """What messages must have: what ``search_of`` takes."""
+    """Options that select messages; ``search_of`` reads them."""
     return with_options(
         command,
         click.option("--text", metavar="TEXT", default="", help="Only messages with this in their payload."),
@@ -47,7 +47,7 @@ FIELDS = Search.__struct_fields__
 
 
 def search_of(flags: dict[str, Any]) -> Search | None:
-    """As the options say, which are taken out of the flags. None: everything."""
+    """Remove the options from the flags. None selects all messages."""
     found = Search(**{name: flags.pop(name) for name in FIELDS})
     return None if found == Search() else found
 
@@ -55,7 +55,7 @@ def search_of(flags: dict[str, Any]) -> Search | None:
 def show_messages(
     api: Api, queue: str, state: State, search: Search | None, want: ListRange, *, as_json: bool
 ) -> None:  # fmt: skip
-    """A list of them. Nothing is taken."""
+    """List messages without taking them."""
     fields = {name: getattr(search, name) for name in FIELDS} if search is not None else {}
     query = MessagesQuery(state=state, **fields)
     found = pages(api, "messages", MessagePage, *queue_of(queue), query=query, want=want)
@@ -72,7 +72,7 @@ def row(message: MessageSummary, state: State) -> tuple[object, ...]:
 
 
 def payload_text(payload: Payload) -> str:
-    """What is shown of a payload."""
+    """The shown part of a payload."""
     value = (
         bytes(payload.value).decode() if payload.encoding == "json" else msgspec.json.decode(payload.value, type=str)
     )

@@ -1,4 +1,4 @@
-"""``penstock messages``: look into queues, search them, publish, move and delete; all without taking anything."""
+"""``penstock messages``: browse, search, publish, move and delete messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.message_search import payload_text, search_of, search_options, show_messages
-from penstock.cli.output import json_option, note, print_json, say, when
+from penstock.cli.output import json_option, note, print_done, print_json, say, when
 from penstock.cli.pages import ListRange, page_options, pages, show_one, show_pages
 
 LOCKS = ("MESSAGE", "QUEUE", "CONNECTION", "PEER", "SECONDS LEFT")
@@ -39,7 +39,7 @@ EVENTS = ("POSITION", "AT", "WHAT", "QUEUE", "BY", "REASON", "DELIVERIES")
 
 @click.group("messages")
 def command() -> None:
-    """Look into queues and search them, which takes nothing; publish, move and delete.
+    """Browse and search queues without taking messages; publish, move and delete messages.
 
     \b
     Examples:
@@ -55,13 +55,13 @@ def command() -> None:
 
 @command.command("list", short_help="Browse or search the messages of a queue.")
 @click.argument("queue", metavar="NS/QUEUE")
-@click.option("--state", type=click.Choice(get_args(State)), default="ready", help="Of which state. [default: ready]")
+@click.option("--state", type=click.Choice(get_args(State)), default="ready", help="[default: ready]")
 @search_options
 @page_options
 @api_options
 @json_option
 def list_messages(queue: str, state: Any, as_json: bool, want: ListRange, api: Api, **flags: Any) -> None:
-    """Browse or search the messages of a queue, in their order. Nothing is taken.
+    """Browse or search the messages of a queue in order, without taking them.
 
     \b
     Examples:
@@ -76,9 +76,9 @@ def list_messages(queue: str, state: Any, as_json: bool, want: ListRange, api: A
 @command.command("show", short_help="Show one message.")
 @click.argument("queue", metavar="NS/QUEUE")
 @click.argument("message", metavar="ID")
-@click.option("--bytes", "size", type=click.IntRange(0, 2**20), default=4096, help="So much of it. [default: 4096]")
-@click.option("--encoding", type=click.Choice(get_args(Encoding)), help="How the payload is shown.")
-@click.option("--output", type=click.Path(path_type=Path, allow_dash=True), help="The whole payload, to a file or -.")
+@click.option("--bytes", "size", type=click.IntRange(0, 2**20), default=4096, help="Bytes to show. [default: 4096]")
+@click.option("--encoding", type=click.Choice(get_args(Encoding)), help="The encoding of the payload.")
+@click.option("--output", type=click.Path(path_type=Path, allow_dash=True), help="Write all of it to a file or -.")
 @api_options
 @json_option
 def show(queue: str, message: str, size: int, encoding: Any, output: Path | None, as_json: bool, api: Api) -> None:
@@ -102,13 +102,13 @@ def show(queue: str, message: str, size: int, encoding: Any, output: Path | None
     show_one(found, [*rows, ("payload", payload_text(found.payload))], as_json=as_json)
 
 
-@command.command("life", short_help="Every event of one message.")
+@command.command("life", short_help="Show every event of one message.")
 @click.argument("queue", metavar="NS/QUEUE")
 @click.argument("message", metavar="ID")
 @api_options
 @json_option
 def life(queue: str, message: str, as_json: bool, api: Api) -> None:
-    """Every event of one message that the journal still has; also of one that is no more.
+    """Show every event of one message that the journal still contains, even if the message is gone.
 
     \b
     Examples:
@@ -132,10 +132,10 @@ def life(queue: str, message: str, as_json: bool, api: Api) -> None:
 @command.command("publish", short_help="Publish messages to any queue.")
 @click.argument("queue", metavar="NS/QUEUE")
 @click.argument("payloads", metavar="TEXT...", nargs=-1, required=True)
-@click.option("--encoding", type=click.Choice(get_args(Encoding)), default="text", help="What TEXT is. [default: text]")
+@click.option("--encoding", type=click.Choice(get_args(Encoding)), default="text", help="Of TEXT. [default: text]")
 @click.option("--priority", type=click.IntRange(0), default=0, help="Their priority.")
-@click.option("--ttl", type=click.FloatRange(0), metavar="S", help="They expire after; 0: never.")
-@click.option("--delay", type=click.FloatRange(0), default=0.0, metavar="S", help="They are ready after.")
+@click.option("--ttl", type=click.FloatRange(0), metavar="S", help="Time to live; 0: none.")
+@click.option("--delay", type=click.FloatRange(0), default=0.0, metavar="S", help="Time until they are ready.")
 @click.option("--correlation-id", metavar="TEXT", default="", help="Their correlation ID.")
 @api_options
 @json_option
@@ -143,9 +143,9 @@ def publish(
     queue: str, payloads: tuple[str, ...], encoding: Any, priority: int, ttl: float | None, delay: float,
     correlation_id: str, as_json: bool, api: Api,
 ) -> None:  # fmt: skip
-    """Publish each TEXT as a message, all or none; their IDs are printed once they are on disk.
+    """Publish each TEXT as a message, all or none, and print their IDs once they are on disk.
 
-    For more than a few messages `penstock send` is the quicker way.
+    For more than a few messages `penstock send` is faster.
 
     \b
     Examples:
@@ -168,7 +168,7 @@ def publish(
 @click.argument("queue", metavar="NS/QUEUE")
 @click.argument("messages", metavar="[ID]...", nargs=-1)
 @click.option("--to", "target", metavar="NS/QUEUE", required=True, help="The other queue.")
-@click.option("--state", type=click.Choice(["ready", "delayed", "dead"]), default="ready", help="Of which.")
+@click.option("--state", type=click.Choice(["ready", "delayed", "dead"]), default="ready", help="[default: ready]")
 @click.option("--rate", type=click.FloatRange(0), default=0.0, metavar="N", help="At most N a second.")
 @search_options
 @background_option
@@ -178,7 +178,7 @@ def move(
     queue: str, messages: tuple[str, ...], target: str, state: Any, rate: float, background: bool, as_json: bool,
     api: Api, **flags: Any,
 ) -> int:  # fmt: skip
-    """Move messages to another queue: those of these IDs, those that a search finds, or else all.
+    """Move messages to another queue: those with these IDs, those that a search finds, or all.
 
     \b
     Examples:
@@ -187,14 +187,14 @@ def move(
     """
     queue_of(queue), queue_of(target)
     search = search_of(flags)
-    wish = NewJob(kind="move", queue=queue, state=state, target=target, ids=list(messages), search=search, rate=rate)
-    return finish(api, api.ask("create-job", Job, body=wish), background=background, as_json=as_json)
+    request = NewJob(kind="move", queue=queue, state=state, target=target, ids=list(messages), search=search, rate=rate)
+    return finish(api, api.ask("create-job", Job, body=request), background=background, as_json=as_json)
 
 
 @command.command("delete", short_help="Remove messages for good.")
 @click.argument("queue", metavar="NS/QUEUE")
 @click.argument("messages", metavar="[ID]...", nargs=-1)
-@click.option("--state", type=click.Choice(["ready", "delayed", "dead"]), default="ready", help="Of which state.")
+@click.option("--state", type=click.Choice(["ready", "delayed", "dead"]), default="ready", help="[default: ready]")
 @search_options
 @yes_option
 @background_option
@@ -210,7 +210,7 @@ def delete(
     api: Api,
     **flags: Any,
 ) -> int:
-    """Remove messages for good: those of these IDs, or those that a search finds. `penstock queue purge` removes all.
+    """Remove messages for good: those with these IDs, or those that a search finds. `penstock queue purge` removes all.
 
     \b
     Examples:
@@ -221,20 +221,20 @@ def delete(
     search = search_of(flags)
     if not messages and search is None:
         hint = f"penstock queue purge {queue} --state {state} removes all of them"
-        raise CommandError("say which messages: IDs, or a search as in --text TEXT", hint, exit_code=WRONG_USE)
+        raise CommandError("no message is selected: give IDs, or a search as in --text TEXT", hint, exit_code=WRONG_USE)
     which = f"{len(messages)} messages" if messages else "the messages that the search finds"
     confirm(f"This removes {which} of {queue} ({state}) for good", yes=yes)
-    wish = NewJob(kind="delete", queue=queue, state=state, ids=list(messages), search=search)
-    return finish(api, api.ask("create-job", Job, body=wish), background=background, as_json=as_json)
+    request = NewJob(kind="delete", queue=queue, state=state, ids=list(messages), search=search)
+    return finish(api, api.ask("create-job", Job, body=request), background=background, as_json=as_json)
 
 
-@command.command("locks", short_help="Messages that somebody has locked.")
+@command.command("locks", short_help="List locked messages.")
 @click.argument("pattern", metavar="[PATTERN]", default="*")
 @page_options
 @api_options
 @json_option
 def locks(pattern: str, as_json: bool, want: ListRange, api: Api) -> None:
-    """Messages that a connection has locked for a time, those that end first.
+    """List messages that a connection has locked, those whose lock ends first.
 
     \b
     Examples:
@@ -245,26 +245,23 @@ def locks(pattern: str, as_json: bool, want: ListRange, api: Api) -> None:
     show_pages(found, LOCKS, _lock, as_json=as_json, nothing="nothing is locked")
 
 
-@command.command("release", short_help="Release a message that is locked.")
+@command.command("release", short_help="Release a locked message.")
 @click.argument("message", metavar="ID")
 @api_options
 @json_option
 def release(message: str, as_json: bool, api: Api) -> None:
-    """Release a message that is locked: it goes back to its place in the queue.
+    """Release a locked message: it goes back to its place in the queue.
 
     \b
     Examples:
       penstock messages release 0123456789abcdef0123456789abcdef
     """
     done = api.ask("release-lock", Done, message)
-    if as_json:
-        print_json({"message": message, "released": done.done})
-    else:
-        note(f"{message} is released")
+    print_done({"message": message, "released": done.done}, f"{message} is released", as_json=as_json)
 
 
 def _payload(text: str, encoding: Encoding) -> msgspec.Raw:
-    """As the API takes it: JSON is sent digit by digit."""
+    """A payload for the API. JSON keeps every digit."""
     if encoding != "json":
         return msgspec.Raw(msgspec.json.encode(text))
     try:
@@ -277,7 +274,7 @@ def _download(data: bytes, output: Path) -> None:
     if str(output) != "-":
         output.write_bytes(data)
     elif sys.stdout.isatty():
-        raise CommandError("bytes as they are don't go to a terminal: name a file", exit_code=WRONG_USE)
+        raise CommandError("--output - is a terminal: raw bytes go to a file or a pipe", exit_code=WRONG_USE)
     else:
         sys.stdout.buffer.write(data)
 

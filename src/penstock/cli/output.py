@@ -44,6 +44,14 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, default=str), flush=True)
 
 
+def print_done(value: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Report what a command did: as JSON, or as a line on standard error."""
+    if as_json:
+        print_json(value)
+    else:
+        note(text)
+
+
 def print_resource(value: msgspec.Struct) -> None:
     """Print an answer of the HTTP API as JSON, keeping every digit."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=0).decode()

@@ -1,4 +1,4 @@
-"""Long lists of the HTTP API: as many entries as are wanted, page by page, as tables or as JSON."""
+"""Long lists of the HTTP API, page by page, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from penstock.cli.displays import table
 from penstock.cli.errors import NOT_ENOUGH, OK
 from penstock.cli.output import note, print_json, print_resource
 
-#: Entries that are asked for at a time.
+#: Entries per request.
 PAGE = 500
 #: Default number of entries in a list.
 USUAL = 100
 
 
 class PageOf(Protocol):
-    """What all pages have."""
+    """A page of any kind of entries."""
 
     @property
     def items(self) -> Sequence[Any]:
-        """Its entries."""
+        """The entries."""
 
     @property
     def next(self) -> str | None:
-        """Where the next one begins."""
+        """The cursor of the next page; None on the last one."""
 
     @property
     def total(self) -> int | None:
-        """Entries of all pages, if that is known."""
+        """Entries of all pages, if known."""
 
 
 P = TypeVar("P", bound=PageOf)
 
 
 class ListRange(NamedTuple):
-    """How much of a list, and from where on. ``limit`` None is all of it."""
+    """The wanted part of a list. ``limit`` None is all of it."""
 
     limit: int | None
     cursor: str
@@ -61,12 +61,12 @@ def page_options(command: Callable[..., Any]) -> Any:
         called,
         click.option("--limit", type=click.IntRange(1), metavar="N", help=f"At most this many. [default: {USUAL}]"),
         click.option("--all", "everything", is_flag=True, help="All there are."),
-        click.option("--cursor", default="", metavar="CURSOR", help="Go on where an earlier list has ended."),
+        click.option("--cursor", default="", metavar="CURSOR", help="Continue where an earlier list ended."),
     )
 
 
 def pages(api: Api, route: str, kind: type[P], *places: str, query: PageQuery, want: ListRange) -> Iterator[P]:
-    """Pages with no more entries than are wanted. The last one's ``next`` is where to go on."""
+    """Pages with the wanted entries. The last page's ``next`` continues the list."""
     left, cursor = want.limit, want.cursor
     while left is None or left > 0:
         size = PAGE if left is None else min(left, PAGE)
@@ -82,9 +82,9 @@ def show_pages(
     found: Iterator[PageOf], columns: Sequence[str], row: Callable[[Any], Sequence[object]], *, as_json: bool,
     nothing: str, counted: bool = True,
 ) -> None:  # fmt: skip
-    """A table for each page, or a JSON value for each entry; and on standard error how to go on.
+    """Print a table per page, or a JSON value per entry; and on standard error how to continue.
 
-    Not ``counted``: the pages' total is not that of this list.
+    Without ``counted`` the pages' total is not that of this list.
     """
     shown = 0
     page: PageOf | None = None
@@ -103,7 +103,7 @@ def show_pages(
 
 
 def show_one(value: msgspec.Struct, rows: Sequence[tuple[str, object]], *, as_json: bool) -> None:
-    """One thing: its facts, one a line, or JSON."""
+    """Print one resource: a fact per line, or JSON."""
     if as_json:
         print_resource(value)
     else:

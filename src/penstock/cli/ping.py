@@ -1,4 +1,4 @@
-"""``penstock ping``."""
+"""``penstock ping``: check that a broker answers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from penstock.client.hosts import none_serves
 from penstock.client.options import ClientOptions
 from penstock.client.urls import Address, parse
 
-#: What one host has said: its address, times in ms and what ails it, or the reason why it does not serve.
+#: One host's result: its address, and either times in ms and its ailment, or the reason why it does not serve.
 PingResult = dict[str, Any]
 
 
 @click.command("ping")
 @click.argument("url")
-@click.option("--count", type=click.IntRange(1), default=1, help="Ask so often. [default: 1]")
-@click.option("--interval", type=float, default=1.0, metavar="S", help="Pause between two. [default: 1]")
-@click.option("--retry", type=float, default=0.0, metavar="S", help="Keep trying to connect for so long. [default: 0]")
+@click.option("--count", type=click.IntRange(1), default=1, help="Number of pings. [default: 1]")
+@click.option("--interval", type=float, default=1.0, metavar="S", help="Seconds between two. [default: 1]")
+@click.option("--retry", type=float, default=0.0, metavar="S", help="Retry connecting for this time. [default: 0]")
 @json_option
 @with_protocols
 def command(url: str, count: int, interval: float, retry: float, as_json: bool) -> int:
-    """Ask the broker of URL for a sign of life.
+    """Check that the broker at URL answers.
 
-    Some protocols have a question for it ({pinging}), and one for the broker's health. With the others, a connection
-    that is accepted, and not closed at once, is the sign. URL is of one of these: {urls}
+    Some protocols have a ping ({pinging}) and a health check. With the others, a connection that is accepted and not
+    closed at once counts as an answer. URL is of one of these: {urls}
 
-    Of several hosts (a,b) each tells its state: one serves, and those that stand by refuse connections.
+    Of several hosts (a,b) each one's state is shown: one serves, and standbys refuse connections.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def _line(result: PingResult) -> str:
 
 
 async def _round(addresses: tuple[Address, ...], options: ClientOptions, until: float) -> list[PingResult]:
-    """What each host says. Of several it is enough that one serves; if none does, what they say is raised."""
+    """The result of each host. Of several it is enough that one serves; if none does, their errors are raised."""
     if len(addresses) > 1:
         options = replace(options, reconnect=False, timeout=min(options.timeout, options.connect_timeout))
     while True:

@@ -1,7 +1,7 @@
-"""The command's own arguments as other users of the machine see them: a password in a URL is made unreadable.
+"""Hide passwords in URLs among the command's own arguments, which other users of the machine can see.
 
-``ps`` reads a process's memory where the system has put its arguments, so that is overwritten. There is a moment
-before, which is why a password is better kept out of a command at all.
+``ps`` reads the arguments from the process's memory, so that memory is overwritten. They are visible for a moment
+before: better keep passwords out of commands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BEGIN, _END = 45, 46
 
 
 def hide_passwords() -> None:
-    """Overwrite the passwords. Where the system does not tell where they are, nothing is done."""
+    """Overwrite the passwords, on systems that report where the arguments are."""
     with suppress(OSError, IndexError, ValueError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         start, end = int(fields[_BEGIN]), int(fields[_END])
@@ -32,7 +32,7 @@ def hide_passwords() -> None:
 
 
 def _spans(arguments: bytes) -> list[tuple[int, int]]:
-    """Where passwords are, in arguments that end with zeros."""
+    """Where passwords are in zero-terminated arguments."""
     found = []
     for url in _URL.finditer(arguments):
         for password in _PASSWORDS:

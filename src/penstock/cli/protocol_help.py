@@ -1,4 +1,4 @@
-"""Protocols in the help of commands: which there are, and what each supports."""
+"""Protocols, and the operations they support, in the help of commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def help_for(operation: str, text: str) -> str:
 
 
 def with_protocols(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Put the protocols into the docstring of a command, where it has {urls}, {confirming} or {pinging}."""
+    """Replace {urls}, {confirming} and {pinging} in the docstring of a command."""
     assert function.__doc__ is not None
     function.__doc__ = function.__doc__.format(
         urls=", ".join(f"{each.name}://" for each in having("client")),

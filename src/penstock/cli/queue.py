@@ -1,4 +1,4 @@
-"""``penstock queue``: one queue: look at it, make, configure, pause, purge and delete it."""
+"""``penstock queue``: show, create, configure, pause, purge and delete one queue."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from penstock.cli.api_options import api_options, with_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
-from penstock.cli.output import age, amount, json_option, note, print_json, when
+from penstock.cli.output import age, amount, json_option, print_done, when
 from penstock.cli.pages import show_one
 from penstock.core.policy import QueueRules
 
-#: The rules that have a flag; ``paused`` has commands instead.
+#: The rules with a flag; ``paused`` has commands instead.
 RULES = tuple(name for name in QueueRules.__struct_fields__ if name != "paused")
 STATES = ("ready", "delayed", "dead")
 
 
 def rule_options(command: Any) -> Any:
-    """A flag for each rule of a queue, by the words of the configuration file."""
+    """A flag for each rule of a queue, named as in the configuration file."""
     return with_options(command, *(_flag(rule) for rule in structs.fields(QueueRules) if rule.name in RULES))
 
 
@@ -48,7 +48,7 @@ def _flag(rule: structs.FieldInfo) -> Any:
 
 @click.group("queue")
 def command() -> None:
-    """One queue: look at it, make, configure, pause, resume, purge and delete it.
+    """Show, create, configure, pause, resume, purge and delete one queue.
 
     \b
     Examples:
@@ -77,13 +77,13 @@ def show(queue: str, as_json: bool, api: Api) -> None:
     _show(api.ask("queue", QueueDetail, *queue_of(queue)), as_json=as_json)
 
 
-@command.command("create", short_help="Make a queue, and its namespace.")
+@command.command("create", short_help="Create a queue and its namespace.")
 @click.argument("queue", metavar="NS/QUEUE")
 @rule_options
 @api_options
 @json_option
 def create(queue: str, as_json: bool, api: Api, **flags: Any) -> None:
-    """Make a queue, and its namespace. What is not said is as always: no limits, dead letters are kept.
+    """Create a queue and its namespace. By default it has no limits and keeps dead letters.
 
     \b
     Examples:
@@ -91,18 +91,18 @@ def create(queue: str, as_json: bool, api: Api, **flags: Any) -> None:
       penstock queue create shop/offers --default-ttl-seconds 3600 --on-expiry drop
     """
     rules = QueueRules(**_given(flags))
-    made = api.ask("create-queue", QueueDetail, *queue_of(queue), body=NewQueue(rules=rules))
-    _show(made, as_json=as_json)
+    created = api.ask("create-queue", QueueDetail, *queue_of(queue), body=NewQueue(rules=rules))
+    _show(created, as_json=as_json)
 
 
 @command.command("configure", short_help="Change some rules of a queue.")
 @click.argument("queue", metavar="NS/QUEUE")
 @rule_options
-@click.option("--if-version", metavar="VERSION", default="", help="Only if its rules have this version, as in show.")
+@click.option("--if-version", metavar="VERSION", default="", help="Only if its rules have this version; see show.")
 @api_options
 @json_option
 def configure(queue: str, if_version: str, as_json: bool, api: Api, **flags: Any) -> None:
-    """Change some rules of a queue; the others stay. Exit 3 if somebody else has changed them at the same time.
+    """Change some rules of a queue; the others stay. Exit 3 if another client has changed them at the same time.
 
     \b
     Examples:
@@ -111,50 +111,50 @@ def configure(queue: str, if_version: str, as_json: bool, api: Api, **flags: Any
     """
     given = _given(flags)
     if not given:
-        raise CommandError("say which rules are to be others, as in --max-depth 1000", exit_code=WRONG_USE)
+        raise CommandError("no rule is given: name those to change, as in --max-depth 1000", exit_code=WRONG_USE)
     version = if_version or api.ask("queue", QueueDetail, *queue_of(queue)).version
     change = RulesChange(**given)
     changed = api.ask("configure-queue", QueueDetail, *queue_of(queue), body=change, version=version)
     _show(changed, as_json=as_json)
 
 
-@command.command("pause", short_help="Give no more messages out.")
+@command.command("pause", short_help="Stop delivering messages.")
 @click.argument("queue", metavar="NS/QUEUE")
 @api_options
 @json_option
 def pause(queue: str, as_json: bool, api: Api) -> None:
-    """Give no more messages out; publishing goes on.
+    """Stop delivering messages; publishing continues.
 
     \b
     Examples:
       penstock queue pause shop/orders
     """
-    _switched(api.ask("pause-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
+    _show_paused(api.ask("pause-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
 
 
-@command.command("resume", short_help="Give messages out again.")
+@command.command("resume", short_help="Deliver messages again.")
 @click.argument("queue", metavar="NS/QUEUE")
 @api_options
 @json_option
 def resume(queue: str, as_json: bool, api: Api) -> None:
-    """Give messages out again.
+    """Deliver messages again.
 
     \b
     Examples:
       penstock queue resume shop/orders
     """
-    _switched(api.ask("resume-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
+    _show_paused(api.ask("resume-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
 
 
-@command.command("purge", short_help="Remove all messages of some states.")
+@command.command("purge", short_help="Remove all messages in some states.")
 @click.argument("queue", metavar="NS/QUEUE")
-@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Which; several times for several.")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="May be repeated. [default: ready]")
 @yes_option
 @background_option
 @api_options
 @json_option
 def purge(queue: str, states: tuple[Any, ...], yes: bool, background: bool, as_json: bool, api: Api) -> int:
-    """Remove all messages of some states, ready ones unless said, for good. Those that are out stay.
+    """Remove all messages in some states for good. Messages that are out stay.
 
     \b
     Examples:
@@ -169,13 +169,13 @@ def purge(queue: str, states: tuple[Any, ...], yes: bool, background: bool, as_j
     return finish(api, job, background=background, as_json=as_json)
 
 
-@command.command("delete", short_help="Delete a queue that is empty.")
+@command.command("delete", short_help="Delete an empty queue.")
 @click.argument("queue", metavar="NS/QUEUE")
 @yes_option
 @api_options
 @json_option
 def delete(queue: str, yes: bool, as_json: bool, api: Api) -> None:
-    """Delete a queue that is empty.
+    """Delete an empty queue.
 
     \b
     Examples:
@@ -185,23 +185,18 @@ def delete(queue: str, yes: bool, as_json: bool, api: Api) -> None:
     namespace, name = queue_of(queue)
     confirm(f"This deletes the queue {queue}", yes=yes, word=queue)
     done = api.ask("delete-queue", Done, namespace, name)
-    if as_json:
-        print_json({"queue": queue, "deleted": done.done})
-    else:
-        note(f"{queue} is deleted")
+    print_done({"queue": queue, "deleted": done.done}, f"{queue} is deleted", as_json=as_json)
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    """The rules that were said, taken out of the flags."""
+    """Remove the rules from the flags, and return those that were given."""
     found = {name: flags.pop(name) for name in RULES}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _switched(queue: QueueDetail, *, as_json: bool) -> None:
-    if as_json:
-        print_json(msgspec.to_builtins(queue))
-    else:
-        note(f"{queue.name} is {'paused' if queue.paused else 'not paused'}")
+def _show_paused(queue: QueueDetail, *, as_json: bool) -> None:
+    state = "paused" if queue.paused else "not paused"
+    print_done(msgspec.to_builtins(queue), f"{queue.name} is {state}", as_json=as_json)
 
 
 def _show(queue: QueueDetail, *, as_json: bool) -> None:
@@ -209,7 +204,7 @@ def _show(queue: QueueDetail, *, as_json: bool) -> None:
     dead = ", ".join(f"{reason} {count}" for reason, count in queue.dead_by_reason.items())
     counters = structs.asdict(queue.counters)
     rows: list[tuple[str, object]] = [
-        ("queue", f"{queue.name}, made {when(queue.created_at)}{', paused' if queue.paused else ''}"),
+        ("queue", f"{queue.name}, created {when(queue.created_at)}{', paused' if queue.paused else ''}"),
         ("messages", f"{queue.ready} ready, {queue.out} out, {queue.delayed} delayed, {queue.dead} dead"),
         ("dead by reason", dead or "-"),
         ("payloads", amount(queue.bytes)),

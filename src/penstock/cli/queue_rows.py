@@ -15,22 +15,22 @@ COLUMNS = ("QUEUE", "READY", "OUT", "DELAYED", "DEAD", "CONSUMERS", "OLDEST", "I
 
 
 def filter_options(command: Any) -> Any:
-    """Which queues, and in which order: what ``query_of`` takes."""
+    """Options that select and sort queues; ``query_of`` takes them."""
     states, sorts = get_args(QueueState), get_args(QueueSort)
     return with_options(
         command,
         click.argument("pattern", metavar="[PATTERN]", default="*"),
         click.option("--state", type=click.Choice(states), help="Only queues in this state."),
         click.option("--contains", metavar="TEXT", default="", help="Only queues with this in their name."),
-        click.option("--sort", type=click.Choice(sorts), help="By what; all but name from the largest down."),
-        click.option("--reverse", is_flag=True, help="The other way round."),
+        click.option("--sort", type=click.Choice(sorts), help="The column; all but name from the largest down."),
+        click.option("--reverse", is_flag=True, help="Reverse the order."),
     )
 
 
 def query_of(
     *, pattern: str, state: QueueState | None, contains: str, sort: QueueSort | None, reverse: bool
 ) -> QueuesQuery:
-    """As the options say. The most of something comes first, as that is what one looks for."""
+    """The query of these options. Numbers sort from the largest down, which is what one looks for."""
     by = sort or "name"
     descending = (by not in ("name", "oldest")) != reverse
     order: Order = "descending" if descending else "ascending"
@@ -38,7 +38,7 @@ def query_of(
 
 
 def row(queue: QueueSummary) -> tuple[object, ...]:
-    """A queue."""
+    """A row for a queue."""
     rates = (f"{each:.1f}" for each in (queue.rates.published, queue.rates.delivered, queue.rates.settled))
     counts = (queue.ready, queue.out, queue.delayed, queue.dead, queue.consumers)
     return (queue.name, *counts, age(queue.oldest), *rates, _remark(queue))

@@ -23,10 +23,9 @@ from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 def command(
     as_json: bool, pattern: str, state: Any, contains: str, sort: Any, reverse: bool, want: ListRange, api: Api,
 ) -> None:  # fmt: skip
-    """The queues that fit PATTERN, with their messages by state, consumers, the age of the oldest message, and rates.
+    """List queues that match PATTERN: messages by state, consumers, age of the oldest message, and rates.
 
-    PATTERN is NAMESPACE/QUEUE with * and ?; a namespace alone is all its queues. `penstock top` shows the same as it
-    changes.
+    PATTERN is NAMESPACE/QUEUE with * and ?; a namespace alone is all its queues. `penstock top` shows changes.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``penstock receive``."""
+"""``penstock receive``: take messages."""
 
 from __future__ import annotations
 
@@ -24,27 +24,32 @@ from penstock.client.protocol import client_protocol
 
 @click.command("receive")
 @click.argument("url")
-@click.option("--count", type=click.IntRange(1), default=1, help="So many messages. [default: 1]")
-@click.option("--all", "everything", is_flag=True, help="Until none comes for --wait seconds.")
-@click.option("--follow", is_flag=True, help="For ever.")
-@click.option("--wait", type=float, default=2.0, metavar="S", help="Give up after so long without one. [default: 2]")
-@click.option("--ack/--no-ack", default=True, help="Acknowledge what was written, or leave it in the queue.")
-@click.option("--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Each message a file in here.")
+@click.option("--count", type=click.IntRange(1), default=1, help="Number of messages. [default: 1]")
+@click.option("--all", "everything", is_flag=True, help="All, until none comes for --wait seconds.")
+@click.option("--follow", is_flag=True, help="Without end.")
+@click.option("--wait", type=float, default=2.0, metavar="S", help="Give up after this time without one. [default: 2]")
+@click.option("--ack/--no-ack", default=True, help="Acknowledge messages once written, or leave them in the queue.")
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write messages to files here.",
+)
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     default="auto",
-    help="raw: the bytes and a line end. escaped: what a terminal would obey is escaped. json: with all that is known. "
+    help="raw: the bytes and a line end. escaped: control characters are escaped. json: with all properties. "
     "auto: escaped on a terminal, else raw. [default: auto]",
 )
-@click.option("--lock", type=float, metavar="S", help=help_for("lock", "How long a message is ours while we write it."))
+@click.option("--lock", type=float, metavar="S", help=help_for("lock", "Lock messages this long while writing them."))
 @json_option
 def command(url: str, form: str, as_json: bool, **flags: Any) -> int:
     """Take messages of the queue of URL and write them to standard output, or to files.
 
-    A message is acknowledged after it was written. With --no-ack it goes back to the queue at the end; over SSPQ that
-    spends one of its retries, and shows one message only.
+    A message is acknowledged after it was written. With --no-ack it goes back to the queue at the end; over SSPQ this
+    costs one of its retries, and shows only one message.
 
     \b
     Examples:
@@ -61,9 +66,9 @@ def command(url: str, form: str, as_json: bool, **flags: Any) -> int:
     if form == "auto":
         form = "escaped" if sys.stdout.isatty() else "raw"
     if form == "raw" and sys.stdout.isatty() and not flags["folder"]:
-        raise click.UsageError("a terminal would obey what is in the messages: redirect the output, or use escaped")
+        raise click.UsageError("raw messages could control the terminal: redirect the output, or use --format escaped")
     if flags["everything"] and flags["follow"]:
-        raise click.UsageError("--all ends when the queue is empty and --follow never does: one of them")
+        raise click.UsageError("--all ends when the queue is empty, --follow never does: use one of them")
     taken = run(_receive(url, form, flags))
     wanted = 0 if flags["everything"] or flags["follow"] else flags["count"]
     if taken < wanted:
@@ -80,7 +85,7 @@ async def _receive(url: str, form: str, flags: dict[str, Any]) -> int:
     async with aio.connect(url) as client:
         window = client_protocol(client.address.scheme).window
         if window == 1 and not flags["ack"] and limit != 1:
-            raise click.UsageError(f"{client.protocol} gives out one message at a time, so --no-ack can show one only")
+            raise click.UsageError(f"{client.protocol} delivers one message at a time, so --no-ack can show only one")
         window = window if flags["ack"] else 65_535
         window = min(window, limit or window)
         idle = None if flags["follow"] else flags["wait"]
@@ -106,34 +111,34 @@ async def _receive(url: str, form: str, flags: dict[str, Any]) -> int:
 
 
 class _Acks:
-    """Acknowledges while the next messages are written: what comes during one wait for the disk shares the next."""
+    """Acknowledges while the next messages are written. Those written during one wait for the disk share the next."""
 
     def __init__(self, client: aio.AsyncClient) -> None:
         self._client = client
-        self._due: list[Message] = []
+        self._pending: list[Message] = []
         self._task: Task[None] | None = None
 
     def add(self, message: Message) -> None:
-        """Acknowledge this soon. Raises what went wrong with earlier ones."""
-        self._due.append(message)
+        """Acknowledge this soon. Raises the error of an earlier one."""
+        self._pending.append(message)
         if self._task is None or self._task.done():
             if self._task is not None:
                 self._task.result()
             self._task = create_task(self._run())
 
     async def end(self) -> None:
-        """Wait until all is acknowledged, or raise why not."""
+        """Wait until all are acknowledged, or raise the error."""
         if self._task is not None:
             await self._task
 
     async def _run(self) -> None:
-        while self._due:
-            due, self._due = self._due, []
-            await acknowledge(self._client, due)
+        while self._pending:
+            pending, self._pending = self._pending, []
+            await acknowledge(self._client, pending)
 
 
 def _writer(form: str, folder: Path | None) -> Callable[[int, Message], None]:
-    """How a message is written. When it returns, the message is out of our hands."""
+    """A function that writes a message: once it returns, the message is written for good."""
     if folder is None:
         return lambda number, message: _print(form, message)
     folder.mkdir(parents=True, exist_ok=True)

@@ -28,12 +28,12 @@ class Restored(NamedTuple):
 @click.argument("data", metavar="DATA")
 @json_option
 def command(backup: Path, data: str, as_json: bool) -> None:
-    """Make DATA of a BACKUP that `penstock backup create` has made.
+    """Restore to DATA a BACKUP made by `penstock backup create`.
 
-    DATA is a data folder, which must be new or empty, or the URL of a database, with a schema that has no journal yet.
-    No broker is asked: this works where the files are. Start one on it with `penstock serve --data DATA`, or with
-    `--journal URL`. It is the same journal, and goes on with higher positions than any that the original can have
-    reached: readers that have read what came after the backup are told that it is lost.
+    DATA is a data folder, which must be new or empty, or the URL of a database, with a schema that contains no journal.
+    No broker is needed. Start one on it with `penstock serve --data DATA`, or with `--journal URL`. It is the same
+    journal, and continues with positions higher than any that the original may have reached. Readers that have read
+    later events than the backup contains learn that these are lost.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def command(backup: Path, data: str, as_json: bool) -> None:
       penstock restore /backups/monday /var/lib/penstock --json
       penstock restore /backups/monday 'postgresql://mq@db.example.com/penstock?schema=monday'
 
-    Exit codes: 0 done, 1 the disk failed, 2 wrong use, 3 BACKUP is none or not whole, or DATA is not empty.
+    Exit codes: 0 done, 1 the disk failed, 2 wrong use, 3 BACKUP is not a complete backup, or DATA is not empty.
     """
     manifest, where, flag = (_into_journal if is_url(data) else _into_folder)(str(backup), data)
     if as_json:
@@ -66,7 +66,7 @@ def _into_folder(backup: str, data: str) -> Restored:
 
 
 def _into_journal(backup: str, url: str) -> Restored:
-    """Every block is checked on its way, and the copy when it is complete."""
+    """Check every block while copying, and the copy at the end."""
     target, manifest = open_journal(url), check_backup(backup)
     copy_journal(open_journal(f"file:{backup}").transfer_source(), target.transfer_target(), measuring, restores=True)
     return Restored(manifest, target.where, "--journal")

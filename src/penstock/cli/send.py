@@ -1,4 +1,4 @@
-"""``penstock send``."""
+"""``penstock send``: publish messages."""
 
 from __future__ import annotations
 
@@ -31,20 +31,18 @@ DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id", "sourc
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
 @click.option("--file", "file", type=click.File("rb"), help="Each line of this file is a message; - is standard input.")
 @click.option("--whole", is_flag=True, help="The whole file, or standard input, is one message.")
-@click.option("--count", type=click.IntRange(1), default=1, help="Send everything so many times. [default: 1]")
-@click.option("--ttl", type=float, metavar="S", help=help_for("ttl", "Time to live in seconds; 0 is for ever."))
+@click.option("--count", type=click.IntRange(1), default=1, help="Send everything this many times. [default: 1]")
+@click.option("--ttl", type=float, metavar="S", help=help_for("ttl", "Time to live in seconds; 0 is unlimited."))
 @click.option("--priority", type=int, help=help_for("priority", "Higher comes first."))
-@click.option("--delay", type=float, metavar="S", help=help_for("delay", "Not before so many seconds."))
+@click.option("--delay", type=float, metavar="S", help=help_for("delay", "Deliver only after this many seconds."))
 @click.option(
     "--retries",
     type=click.IntRange(0, 255),
-    help=help_for("retries", "Given out again so often; 255 is for ever."),
+    help=help_for("retries", "Redeliveries; 255 is unlimited."),
 )
 @click.option("--correlation-id", help=help_for("correlation_id", "Kept with the message."))
 @click.option("--id", "id", help=help_for("id", "Ask for this ID, 32 hex digits."))
-@click.option(
-    "--source-info", help=help_for("source_info", "What to tell consumers of the publisher, instead of its address.")
-)
+@click.option("--source-info", help=help_for("source_info", "Source shown to consumers, instead of our address."))
 @click.option("--create", is_flag=True, help=help_for("create_queue", "Create the queue if it is not there."))
 @click.option("--ids", "show_ids", is_flag=True, help=help_for("confirmed publishing", "Print the ID of each message."))
 @json_option
@@ -52,8 +50,8 @@ DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id", "sourc
 def command(url: str, messages: tuple[str, ...], file: IO[bytes] | None, whole: bool, **flags: Any) -> None:
     """Publish each MESSAGE to the queue of URL; without any, each line of standard input.
 
-    Some protocols say when a message is on disk ({confirming}). The others have no such answer: `sent` then means that
-    the connection took it and was closed in order. URL is of one of these: {urls}
+    Some protocols confirm when a message is on disk ({confirming}). With the others, `sent` means that the connection
+    accepted it and was closed in order. URL is of one of these: {urls}
 
     \b
     Examples:
@@ -105,11 +103,11 @@ async def _send(
                 bar.update(task, completed=sent, rate=f"{sent / (time.monotonic() - began):,.0f}/s")
     if sent and not confirmed and not client.parted:
         raise Disconnected(
-            f"whether all of {sent} message(s) were taken is not known: {client.address} did not end the connection in "
+            f"unknown whether all {sent} message(s) were accepted: {client.address} did not end the connection in "
             f"order; {await client.why_closed()}"
         )
     if sent and not confirmed and (refusal := await client.refusal()):
-        raise Refused(f"{client.address}: {refusal}: it was not taken, and nothing that was sent after it")
+        raise Refused(f"{client.address}: {refusal}: it was not accepted, nor anything sent after it")
     _report(client, sent, confirmed and sent > 0, ids, time.monotonic() - began, flags["as_json"])
 
 
@@ -118,7 +116,7 @@ async def _publish(client: aio.AsyncClient, messages: list[Outgoing]) -> Publish
         return await client.publish_many(messages)
     except Refused as error:
         if error.reason == "bad":
-            raise Refused(f"{error}. If it is the queue that is missing, --create makes it") from None
+            raise Refused(f"{error}. If the queue is missing, --create creates it") from None
         raise
 
 
@@ -133,7 +131,7 @@ def _report(client: aio.AsyncClient, sent: int, confirmed: bool, ids: list[str],
 async def _bodies(
     messages: tuple[str, ...], file: IO[bytes] | None, whole: bool, count: int
 ) -> AsyncIterator[list[bytes]]:
-    """What to publish, in lists of messages that are published together."""
+    """The payloads, in lists that are published together."""
     if file is None:
         bodies = [message.encode(errors="surrogateescape") for message in messages]
     elif whole:
@@ -150,7 +148,7 @@ async def _bodies(
 
 
 async def _lines(file: IO[bytes]) -> AsyncIterator[list[bytes]]:
-    """The lines of a file or pipe, as soon as they are there."""
+    """The lines of a file or pipe, as soon as they arrive."""
     rest = b""
     while chunk := await _read(file.fileno()):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -161,13 +159,13 @@ async def _lines(file: IO[bytes]) -> AsyncIterator[list[bytes]]:
 
 
 async def _read(descriptor: int) -> bytes:
-    """What is there, or what comes next. Waits without a thread, so that Ctrl-C is heard."""
+    """Read what is there, or what comes next. Waits without a thread, so that Ctrl-C works."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         ready = Event()
         loop = get_running_loop()
         try:
             loop.add_reader(descriptor, ready.set)
-        except PermissionError:  # /dev/null and its like are always ready, and can't be waited for
+        except PermissionError:  # /dev/null and the like are always ready, and epoll refuses them
             return os.read(descriptor, CHUNK)
         try:
             await ready.wait()

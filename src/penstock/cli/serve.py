@@ -1,4 +1,4 @@
-"""``penstock serve``."""
+"""``penstock serve``: run the broker."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ PATHS: dict[str, tuple[str, ...]] = {
 
 
 def _choice(table: type, name: str) -> click.Choice[str]:
-    """The values that an option can have."""
+    """The values of an option."""
     return click.Choice(get_args(get_type_hints(table)[name]))
 
 
 def _listener_option(protocol: Protocol) -> Any:
-    told = f"Speak {protocol.title} here. [default: {protocol.default_address}]"
-    return click.option(f"--{protocol.name}", metavar="ADDR", multiple=True, help=told)
+    text = f"Speak {protocol.title} here. [default: {protocol.default_address}]"
+    return click.option(f"--{protocol.name}", metavar="ADDR", multiple=True, help=text)
 
 
 def flags_of(given: dict[str, Any]) -> dict[str, tuple[tuple[str, ...], Any]]:
@@ -74,19 +74,19 @@ def options(command: Any) -> Any:
             click.option(
                 "--admin-token-file",
                 metavar="FILE",
-                help="Write the first admin token here, for its user alone. [default: the terminal; without one, "
+                help="Write the first admin token to this private file. [default: the terminal; without one, "
                 "admin-token in the data folder]",
             ),
             click.option("--otlp", metavar="URL", help="Send traces to the OpenTelemetry collector here."),
             click.option(
                 "--durability",
                 type=_choice(JournalOptions, "durability"),
-                help="commit: nothing is confirmed before it is on disk. interval: the same, but that is every 50 ms. "
-                "os: the system writes when it likes. [default: commit]",
+                help="commit: nothing is confirmed before it is on disk. interval: the same, with a write every 50 ms. "
+                "os: the system decides when to write. [default: commit]",
             ),
-            click.option("--ephemeral", is_flag=True, help="Keep everything in memory, and nothing after the end."),
+            click.option("--ephemeral", is_flag=True, help="Keep everything in memory only."),
             click.option("--insecure-bind", is_flag=True, help="Listen to other machines without TLS."),
-            click.option("--ready-file", metavar="FILE", help="Write a JSON file once everything accepts."),
+            click.option("--ready-file", metavar="FILE", help="Write a JSON file once all listeners accept."),
             click.option("--drain-seconds", type=float, metavar="S", help="How long a stop may take. [default: 10]"),
             click.option("--log-level", type=_choice(LogOptions, "level"), help="[default: info]"),
             click.option(
@@ -106,14 +106,14 @@ def command(config: str | None, **given: Any) -> int:
     """Run the broker, until SIGTERM or Ctrl-C.
 
     Options come from the defaults, then the --config file (or $PENSTOCK_CONFIG), then PENSTOCK_… variables, then
-    flags; `penstock config show` tells what results. penstock.example.toml has every option.
+    flags; `penstock config show` shows the result. penstock.example.toml lists every option.
 
     ADDR is host:port (port 0: a free one), [ipv6]:port or unix:PATH, then options of the listener after commas; `off`
-    for none. A flag may be given several times, but for --flight and --http. Addresses that other machines can reach
-    need TLS or --insecure-bind.
+    for none. All but --flight and --http may be repeated. Addresses that other machines can reach need TLS or
+    --insecure-bind.
 
-    A first SIGTERM or SIGINT drains: nobody new, what is out goes back, everything on disk. A second one ends at once.
-    SIGHUP reads TLS certificates again.
+    A first SIGTERM or SIGINT drains: no new clients, messages that are out go back, everything is written to disk. A
+    second one stops at once. SIGHUP reloads TLS certificates.
 
     \b
     Examples:
@@ -128,9 +128,9 @@ def command(config: str | None, **given: Any) -> int:
     Exit codes:
       0  stopped cleanly
       1  failed: the disk, for instance; nothing was confirmed after that
-      2  wrong use: a flag, variable or file that makes no sense
+      2  wrong use: an invalid flag, variable or file
       3  refused: the journal is in use, damaged or newer than this version, or an address can't be listened on
-      5  the database has lost commits, or has no journal any more: an operator has to decide before a start is of use
+      5  the database has lost commits, or no longer has a journal: an operator must decide before it can start
     """
     found = layers(config, os.environ, flags_of(given))
     return serve(found.options(), found.variables)

@@ -1,4 +1,4 @@
-"""``penstock shovel``: move a queue to another broker."""
+"""``penstock shovel``: move messages to another broker or queue."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from penstock.client.event_loop import run
 from penstock.client.messages import Message
 from penstock.client.urls import parse
 
-#: Messages that are under way at a time on one connection: taken from the source and not yet acknowledged there.
+#: Messages in flight on one connection: taken from the source and not yet acknowledged there.
 BATCH = 256
 
 
 @click.command("shovel")
 @click.argument("source")
 @click.argument("destination")
-@click.option("--count", type=click.IntRange(1), help="Move so many at most.")
-@click.option("--follow", is_flag=True, help="Go on when the source is empty, for ever.")
-@click.option("--wait", type=float, default=2.0, metavar="S", help="The source is empty after so long. [default: 2]")
+@click.option("--count", type=click.IntRange(1), help="Move at most this many.")
+@click.option("--follow", is_flag=True, help="Wait for more when the source is empty, without end.")
+@click.option("--wait", type=float, default=2.0, metavar="S", help="Stop after this time without one. [default: 2]")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N messages a second.")
 @click.option(
     "--connections",
     type=click.IntRange(1, 64),
     default=1,
-    help="Side by side; more than 1 loses the order. [default: 1]",
+    help="Parallel connections; more than 1 lose the order. [default: 1]",
 )
 @click.option(
     "--create", is_flag=True, help=help_for("create_queue", "Create the destination's queue if it is not there.")
@@ -50,13 +50,13 @@ def command(source: str, destination: str, **flags: Any) -> int:
     """Move the messages of the queue SOURCE to the queue DESTINATION. Both are URLs, of any of the protocols.
 
     A message is removed from the source after the destination has confirmed it. Only Kokaq confirms: with another
-    destination it is removed once it was handed to the connection, and a warning says so.
+    destination it is removed once the connection has accepted it, and a warning says so.
 
-    Stopped, by Ctrl-C or by trouble, it leaves the rest in the source: run it again to go on. What was confirmed and
-    not yet removed then comes twice, unless the source has message IDs (PHPMQ, Kokaq), the destination is Kokaq, and
-    not more than its de-duplication time (5 minutes) has passed.
+    If Ctrl-C or an error stops it, the rest stays in the source: run it again to continue. Messages that were confirmed
+    and not yet removed are then sent twice, unless the source has message IDs (PHPMQ, Kokaq), the destination is Kokaq,
+    and its de-duplication time (5 minutes) has not passed.
 
-    TTL, priority, retries and correlation ID go along as far as both protocols can express them.
+    TTL, priority, retries and correlation ID are kept if both protocols can express them.
 
     \b
     Examples:
@@ -68,20 +68,20 @@ def command(source: str, destination: str, **flags: Any) -> int:
     Exit codes: 0 done, 1 connection trouble, 2 wrong use, 3 refused by a broker, 130 ended by Ctrl-C.
     """
     if _same_place(source, destination):
-        raise click.UsageError("source and destination are the same queue: its messages would go round for ever")
+        raise click.UsageError("source and destination are the same queue: its messages would circulate without end")
     return run(_shovel(source, destination, flags))
 
 
 def _same_place(source: str, destination: str) -> bool:
-    """Whether both are one queue, as far as the addresses tell; a broker has others."""
+    """Whether both have the same address; a broker may have several."""
     try:
         return any(address in parse(destination)[0] for address in parse(source)[0])
-    except BadURL:  # reported later, like every other trouble with the connection
+    except BadURL:  # reported when connecting
         return False
 
 
 class SharedProgress(Struct):
-    """What the connections share."""
+    """State shared by the connections."""
 
     limit: int | None
     rate: float | None
@@ -97,7 +97,7 @@ class SharedProgress(Struct):
         return most if self.limit is None else min(most, self.limit - self.taken)
 
     async def pace(self, count: int) -> None:
-        """Wait until so many messages may go."""
+        """Wait until the rate permits this many messages."""
         if self.rate is not None:
             now = time.monotonic()
             start = max(self.next_at, now)
@@ -119,15 +119,15 @@ async def _shovel(source: str, destination: str, flags: dict[str, Any]) -> int:
             async with asyncio.TaskGroup() as group:
                 for number in range(flags["connections"]):
                     group.create_task(_move(source, destination, work, flags, show, first=not number))
-        except BaseExceptionGroup as errors:  # they have one cause, most likely: the first tells it
-            errors.exceptions[0].add_note(f"{work.moved} were moved before that; run it again to go on")
+        except BaseExceptionGroup as errors:  # most likely they have one cause
+            errors.exceptions[0].add_note(f"{work.moved} were moved before that; run it again to continue")
             raise errors.exceptions[0] from None
     interrupted = work.stop.is_set()
     took = round(time.monotonic() - began, 6)
     if flags["as_json"]:
         print_json({"moved": work.moved, "confirmed": work.confirmed, "seconds": took, "interrupted": interrupted})
     else:
-        note(f"{work.moved} moved{'; run it again to go on' if interrupted else ''}")
+        note(f"{work.moved} moved{'; run it again to continue' if interrupted else ''}")
     return INTERRUPTED if interrupted else 0
 
 
@@ -156,13 +156,13 @@ async def _prepare(target: aio.AsyncClient, create: bool) -> None:
         await target.create_queue(exist_ok=True)
     if not target.can("confirmed publishing"):
         note(
-            f"warning: {target.protocol} does not confirm what it takes. Messages are removed from the source once "
-            f"they were sent; if {target.address} fails at that moment, they are lost"
+            f"warning: {target.protocol} does not confirm messages. They are removed from the source once "
+            f"sent; if {target.address} fails at that moment, they are lost"
         )
 
 
 async def _batch(consumer: Consumer, work: SharedProgress) -> list[Message]:
-    """The messages that are there, at least one; none at the end."""
+    """Available messages, at least one; none at the end."""
     room = work.room()
     if room <= 0:
         return []
@@ -172,7 +172,7 @@ async def _batch(consumer: Consumer, work: SharedProgress) -> list[Message]:
     if first is not None:
         batch.append(first)
         with suppress(TimeoutError, StopAsyncIteration):
-            async with asyncio.timeout(0):  # only those that have come already
+            async with asyncio.timeout(0):  # only those that have arrived
                 while len(batch) < room:
                     batch.append(await anext(consumer))
     work.taken -= room - len(batch)
@@ -180,7 +180,7 @@ async def _batch(consumer: Consumer, work: SharedProgress) -> list[Message]:
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[Message | None]) -> Message | None:
-    """What the work results in; None if it was stopped before."""
+    """The result of the work; None if it was stopped before."""
     tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +191,7 @@ async def _unless(stop: asyncio.Event, work: Awaitable[Message | None]) -> Messa
 
 
 def _outgoing(message: Message, target: aio.AsyncClient) -> Outgoing:
-    """The message for the other side, with what that can express."""
+    """The message for the destination, with the properties that its protocol can express."""
     request_id = message.request_id
     if request_id is None and message.id is not None:
         request_id = md5(message.id.encode(), usedforsecurity=False).digest()

@@ -1,4 +1,4 @@
-"""``penstock sql``: SQL over what is in the queues and in the journal."""
+"""``penstock sql``: SQL over the queues and the journal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MIB = 2**20
 @click.argument("query")
 @api_options
 @json_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a line of names.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -44,27 +44,30 @@ MIB = 2**20
     help=f"Write FILE.csv or FILE.parquet instead, with up to {MOST_FILE_ROWS:,} rows.",
 )
 @click.option(
-    "--rows", type=click.IntRange(1, MOST_FILE_ROWS), metavar="N", help=f"So many at most. [default: {SQL_ROWS:,}]"
+    "--rows",
+    type=click.IntRange(1, MOST_FILE_ROWS),
+    metavar="N",
+    help=f"Maximum of rows. [default: {SQL_ROWS:,}]",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(0, SQL_SECONDS, min_open=True),
     default=10.0,
     metavar="S",
-    help="Stop the query after so long. [default: 10]",
+    help="Stop the query after this time. [default: 10]",
 )
 @click.option(
     "--memory", type=click.IntRange(LEAST_SQL_MEMORY // MIB, MOST_SQL_MEMORY // MIB), default=SQL_MEMORY // MIB,
-    metavar="MIB", help=f"Stop it when it needs more. [default: {SQL_MEMORY // MIB}]",
+    metavar="MIB", help=f"Stop the query when it needs more. [default: {SQL_MEMORY // MIB}]",
 )  # fmt: skip
 def command(
     query: str, as_json: bool, as_csv: bool, output: Path | None, rows: int | None, seconds: float, memory: int,
     api: Api,
 ) -> None:  # fmt: skip
-    """Ask in SQL: what is in the queues (live, queues), and what was (messages, events, readers, audit).
+    """Query in SQL what is in the queues (live, queues), and what was (messages, events, readers, audit).
 
-    QUERY is one SELECT, or - to read it from standard input. It can change nothing, and sees what the token may view.
-    docs/sql.md describes the tables.
+    QUERY is one SELECT, or - to read it from standard input. It cannot change anything, and sees only what the token
+    may view. docs/sql.md describes the tables.
 
     \b
     Examples:
@@ -81,7 +84,7 @@ def command(
         _export(api, output, as_json or as_csv, limits | ({"rows": rows} if rows else {}))
         return
     if rows is not None and rows > MOST_SQL_ROWS:
-        raise CommandError(f"--rows is {MOST_SQL_ROWS} at most, and more with --output FILE", exit_code=WRONG_USE)
+        raise CommandError(f"--rows is {MOST_SQL_ROWS} at most; --output FILE takes more", exit_code=WRONG_USE)
     if as_json and as_csv:
         raise CommandError("--json and --csv are one or the other", exit_code=WRONG_USE)
     answer = api.ask("sql", SqlAnswer, body=_checked(limits | {"rows": rows or SQL_ROWS}, SqlQuery))
@@ -89,11 +92,11 @@ def command(
 
 
 def _checked(values: dict[str, Any], kind: Any) -> Any:
-    """As the API takes it. Raises CommandError for a text that it does not."""
+    """Convert to the API's type. Raises CommandError for invalid values."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise CommandError(f"the query can't be asked: {error}", exit_code=WRONG_USE) from None
+        raise CommandError(f"the query is invalid: {error}", exit_code=WRONG_USE) from None
 
 
 def _export(api: Api, output: Path, printed: bool, limits: dict[str, Any]) -> None:
@@ -102,7 +105,7 @@ def _export(api: Api, output: Path, printed: bool, limits: dict[str, Any]) -> No
     form = FORMATS.get(output.suffix.lower())
     if form is None:
         raise CommandError(
-            f"--output {output} ends with .csv or .parquet: it says what is written", exit_code=WRONG_USE
+            f"--output {output} ends with .csv or .parquet: the name sets the format", exit_code=WRONG_USE
         )
     data = api.raw("sql-export", body=_checked(limits | {"format": form}, SqlExport))
     output.write_bytes(data)

@@ -52,7 +52,7 @@ def _rows(overview: Overview) -> list[tuple[str, object]]:
 
 def _connections(overview: Overview) -> str:
     if overview.connections is None:
-        return f"{overview.totals.consumers} consumers; the rest is shown to a token that may view all queues"
+        return f"{overview.totals.consumers} consumers; a token that may view all queues sees more"
     by = f" ({_counted(overview.connections_by_protocol)})" if overview.connections_by_protocol else ""
     return f"{overview.connections}{by}, {overview.totals.consumers} consumers, {overview.readers} readers"
 

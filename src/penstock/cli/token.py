@@ -1,4 +1,4 @@
-"""``penstock token``: who may do what over HTTP and Flight."""
+"""``penstock token``: tokens for HTTP and Flight, and their rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.admin.resources.common import Done, Page, PageQuery
 from penstock.cli.api import Api
 from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
-from penstock.cli.output import json_option, note, print_json, when
+from penstock.cli.output import json_option, note, print_done, print_json, when
 from penstock.cli.pages import ListRange, page_options, pages, show_pages
 
 COLUMNS = ("ID", "NAME", "MAY", "WHERE", "MADE", "BY", "EXPIRES")
@@ -32,9 +32,9 @@ def duration(text: str) -> float:
 
 @click.group("token")
 def command() -> None:
-    """Make, list and revoke tokens for the HTTP API, the console and Flight. The broker keeps only their hashes.
+    """Create, list and revoke tokens for the HTTP API, the console and Flight. The broker keeps only their hashes.
 
-    Rights over HTTP: view sees, operate also publishes, purges and redrives, admin also makes queues and tokens.
+    Rights over HTTP: view sees, operate also publishes, purges and redrives, admin also creates queues and tokens.
 
     \b
     Examples:
@@ -47,23 +47,21 @@ def command() -> None:
     """
 
 
-@command.command("create", short_help="Make a token; it is shown this once.")
+@command.command("create", short_help="Create a token, which is shown only once.")
 @click.argument("name")
 @click.option(
-    "--may", multiple=True, type=click.Choice(get_args(Right)), help="A right; several times. [default: view]"
+    "--may", multiple=True, type=click.Choice(get_args(Right)), help="A right; may be repeated. [default: view]"
 )
-@click.option(
-    "--where", "patterns", multiple=True, metavar="PATTERN", help="For which queues; several times. [default: *]"
-)
-@click.option("--expires", type=duration, metavar="DURATION", help="After 30m, 12h or 90d; never unless said.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Into a new file for our eyes only.")
+@click.option("--where", "patterns", multiple=True, metavar="PATTERN", help="The queues; may be repeated. [default: *]")
+@click.option("--expires", type=duration, metavar="DURATION", help="After 30m, 12h or 90d. [default: never]")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it to a new, private file.")
 @api_options
 @json_option
 def create(
     name: str, may: tuple[Any, ...], patterns: tuple[str, ...], expires: float | None, output: Path | None,
     as_json: bool, api: Api,
 ) -> None:  # fmt: skip
-    """Make a token for NAME, and print it: it can not be shown again.
+    """Create a token for NAME, and print it: it can not be shown again.
 
     \b
     Examples:
@@ -71,12 +69,12 @@ def create(
       penstock token create backup-job --may admin --output backup.token
       penstock token create shop-team --may operate --where "shop/*" --expires 90d
     """
-    wish = NewToken(name=name, may=list(may) or ["view"], where=list(patterns) or ["*"], expires_in_seconds=expires)
+    request = NewToken(name=name, may=list(may) or ["view"], where=list(patterns) or ["*"], expires_in_seconds=expires)
     file = None if output is None else os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        made = api.ask("create-token", TokenMade, body=wish)
+        created = api.ask("create-token", TokenMade, body=request)
         if file is not None:
-            os.write(file, f"{made.token}\n".encode())
+            os.write(file, f"{created.token}\n".encode())
     except BaseException:
         if output is not None:
             output.unlink(missing_ok=True)
@@ -84,15 +82,15 @@ def create(
     finally:
         if file is not None:
             os.close(file)
-    _tell_made(made, output, as_json=as_json)
+    _show_created(created, output, as_json=as_json)
 
 
-@command.command("list", short_help="Show the tokens, without what they are.")
+@command.command("list", short_help="List the tokens, without their secrets.")
 @page_options
 @api_options
 @json_option
 def list_tokens(as_json: bool, want: ListRange, api: Api) -> None:
-    """Show the tokens that were made, the oldest first. What they are is not known.
+    """List the tokens, the oldest first. The broker does not keep the tokens themselves.
 
     \b
     Examples:
@@ -103,28 +101,25 @@ def list_tokens(as_json: bool, want: ListRange, api: Api) -> None:
     show_pages(found, COLUMNS, _row, as_json=as_json, nothing="no tokens were made")
 
 
-@command.command("revoke", short_help="Revoke a token, at once.")
+@command.command("revoke", short_help="Revoke a token at once.")
 @click.argument("token_id", metavar="ID")
 @yes_option
 @api_options
 @json_option
 def revoke(token_id: str, yes: bool, as_json: bool, api: Api) -> None:
-    """Revoke a token, by its ID in `penstock token list`: at once, for all who use it.
+    """Revoke a token by its ID in `penstock token list`, at once and for all its users.
 
     \b
     Examples:
       penstock token revoke 3f9c
       penstock token revoke 3f9c --yes
     """
-    confirm(f"This revokes the token {token_id}: whoever uses it is locked out at once", yes=yes)
+    confirm(f"This revokes the token {token_id} and locks out its users at once", yes=yes)
     done = api.ask("revoke-token", Done, token_id)
-    if as_json:
-        print_json({"token": token_id, "revoked": done.done})
-    else:
-        note(f"the token {token_id} is revoked")
+    print_done({"token": token_id, "revoked": done.done}, f"the token {token_id} is revoked", as_json=as_json)
 
 
-def _tell_made(made: TokenMade, output: Path | None, *, as_json: bool) -> None:
+def _show_created(made: TokenMade, output: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(made if output is None else made.summary))
         return

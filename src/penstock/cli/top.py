@@ -30,16 +30,16 @@ from penstock.cli.errors import CommandError
 from penstock.cli.output import escape, json_option, print_json, say
 from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 
-#: Queues that are asked for where no screen says how many fit, and at most.
+#: Queues requested without a screen whose size limits them, and at most.
 USUAL = 20
 MOST = 500
-#: Columns that a narrow terminal does without, in this order, unless they are sorted by; and cells that names keep.
+#: Columns that a narrow terminal drops, in this order, unless the rows are sorted by them; and cells left for names.
 LEFT_OUT: dict[str, QueueSort] = {
     "DELAYED": "delayed", "OUT/S": "delivered", "CONSUMERS": "consumers", "IN/S": "published", "OLDEST": "oldest",
     "DONE/S": "settled", "OUT": "out",
 }  # fmt: skip
 NAME_CELLS = 24
-#: Lines of the screen between the texts and the queues: two that are empty, and the names of the columns.
+#: Lines of the screen between the texts and the queues: two empty ones and the column names.
 BETWEEN = 3
 KEYS: dict[str, QueueSort] = {
     "n": "name", "r": "ready", "o": "out", "l": "delayed", "d": "dead", "c": "consumers", "a": "oldest",
@@ -48,7 +48,7 @@ KEYS: dict[str, QueueSort] = {
 HELP = "n name  r ready  o out  l delayed  d dead  c consumers  a age  i in/s  u out/s  s done/s   x reverse   q quit"
 
 
-class Look(NamedTuple):
+class Snapshot(NamedTuple):
     """The broker at one moment."""
 
     overview: Overview
@@ -57,18 +57,22 @@ class Look(NamedTuple):
 
 @click.command("top")
 @filter_options
-@click.option("--every", type=click.FloatRange(0.5, 3600), default=2.0, metavar="S", help="Look so often. [default: 2]")
-@click.option("--limit", type=click.IntRange(1, MOST), metavar="N", help="So many queues. [default: what fits, or 20]")
-@click.option("--once", is_flag=True, help="Look once, as plain text.")
+@click.option(
+    "--every", type=click.FloatRange(0.5, 3600), default=2.0, metavar="S", help="Update interval. [default: 2]"
+)
+@click.option(
+    "--limit", type=click.IntRange(1, MOST), metavar="N", help="Queues to show. [default: all that fit, or 20]"
+)
+@click.option("--once", is_flag=True, help="Print one snapshot as plain text.")
 @api_options
 @json_option
 def command(
     as_json: bool, pattern: str, state: Any, contains: str, sort: Any, reverse: bool, every: float, limit: int | None,
     once: bool, api: Api,
 ) -> None:  # fmt: skip
-    """The queues that fit PATTERN with their rates, as they change: those with the most ready messages first.
+    """Watch the queues that match PATTERN and their rates, those with the most ready messages first.
 
-    On a terminal it is a screen with keys to sort by, and q to leave it. Elsewhere, and with --once, it is plain text.
+    On a terminal this is a screen with keys to sort by, and q to quit. Elsewhere, and with --once, it is plain text.
 
     \b
     Examples:
@@ -90,13 +94,13 @@ def command(
         _print(api, query, as_json=as_json)
 
 
-def look(api: Api, query: QueuesQuery) -> Look:
-    """Ask for both. Raises CommandError."""
-    return Look(api.ask("overview", Overview), api.ask("queues", Page[QueueSummary], query=query))
+def snapshot(api: Api, query: QueuesQuery) -> Snapshot:
+    """Request both. Raises CommandError."""
+    return Snapshot(api.ask("overview", Overview), api.ask("queues", Page[QueueSummary], query=query))
 
 
 def _print(api: Api, query: QueuesQuery, *, as_json: bool) -> None:
-    found = look(api, query)
+    found = snapshot(api, query)
     if as_json:
         queues = msgspec.to_builtins(found.queues.items)
         print_json(
@@ -116,7 +120,7 @@ def _print(api: Api, query: QueuesQuery, *, as_json: bool) -> None:
 def fitting(
     rows: Sequence[Sequence[object]], width: int, sort: QueueSort = "name"
 ) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """The columns, and their cells, that there is space for beside the names of the queues."""
+    """The columns and rows that fit beside the names of the queues."""
     cells = {
         name: max(cell_len(name), *(cell_len(escape(str(row[at]))) for row in rows), 0)
         for at, name in enumerate(COLUMNS)
@@ -129,7 +133,7 @@ def fitting(
     return tuple(cells), [tuple(row[COLUMNS.index(name)] for name in cells) for row in rows]
 
 
-def heading(found: Look) -> list[str]:
+def heading(found: Snapshot) -> list[str]:
     """The broker in two lines."""
     overview, totals, rates = found.overview, found.overview.totals, found.overview.totals.rates
     state = "takes messages" if overview.ready else f"takes NO messages: {'; '.join(overview.reasons)}"
@@ -142,18 +146,18 @@ def heading(found: Look) -> list[str]:
 
 
 class Screen:
-    """A terminal, filled with queues until somebody leaves it."""
+    """A terminal filled with queues until the user quits."""
 
     def __init__(self, api: Api, query: QueuesQuery, every: float, limit: int | None) -> None:
         self._api = api
         self._query = query
         self._every = every
         self._limit = limit
-        self._found: Look | None = None
+        self._found: Snapshot | None = None
 
     def run(self) -> None:
-        """Until q is pressed. A broker that goes away is waited for."""
-        self._look(Console().height)  # a wrong token is reported before the screen is taken over
+        """Run until q is pressed, also while the broker is away."""
+        self._refresh(Console().height)  # a wrong token is reported before the screen is taken over
         with Live(screen=True, auto_refresh=False) as live, _single_keys():
             while True:
                 live.update(self._shown(live.console), refresh=True)
@@ -162,14 +166,14 @@ class Screen:
                     return
                 self._press(key)
                 try:
-                    self._look(live.console.height)
+                    self._refresh(live.console.height)
                 except CommandError as error:
                     live.update(Group(Text(escape(f"{error}"), "bold red"), self._shown(live.console)), refresh=True)
                     time.sleep(min(self._every, 1))
 
-    def _look(self, height: int) -> None:
+    def _refresh(self, height: int) -> None:
         fits = self._limit or min(max(height, 1), MOST)
-        self._found = look(self._api, msgspec.structs.replace(self._query, limit=fits))
+        self._found = snapshot(self._api, msgspec.structs.replace(self._query, limit=fits))
 
     def _press(self, key: str) -> None:
         if key == "x":
@@ -181,7 +185,7 @@ class Screen:
             self._query = msgspec.structs.replace(self._query, sort=by, order=usual)
 
     def _shown(self, console: Console) -> Group:
-        """As many queues as fit between the texts, which take more lines on a narrow terminal."""
+        """As many queues as fit between the texts, which wrap on a narrow terminal."""
         assert self._found is not None
         texts = [Text(escape(each)) for each in heading(self._found)]
         foot = Text(f"by {self._query.sort}, {self._query.order}   {HELP}", "dim")
@@ -197,7 +201,7 @@ class Screen:
 
 @contextmanager
 def _single_keys() -> Iterator[None]:
-    """Keys are read as they are pressed, and not shown."""
+    """Read keys as they are pressed, without echo."""
     file = sys.stdin.fileno()
     before = termios.tcgetattr(file)
     try:
@@ -208,7 +212,7 @@ def _single_keys() -> Iterator[None]:
 
 
 def _key(seconds: float) -> str:
-    """The next key, or nothing after so long."""
+    """The next key, or an empty string after some seconds."""
     file = sys.stdin.fileno()
     ready, _, _ = select.select([file], [], [], seconds)
     if not ready:
