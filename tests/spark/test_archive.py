@@ -108,7 +108,7 @@ def test_no_row_comes_to_the_driver(spark: SparkSession, tmp_path: Path, monkeyp
     assert max(collected) < 2000
 
 
-def test_half_a_batch_whose_checkpoint_is_lost_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_half_a_batch_whose_checkpoint_is_lost_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     run = ArchiveRun(spark, tmp_path)
     run.killed(0, "between the commits of quarantine and table")
     shutil.rmtree(run.lake.checkpoint)

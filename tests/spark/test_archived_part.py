@@ -102,7 +102,7 @@ def test_what_lies_behind_a_batch_is_also_in_the_archive(
     assert found.behind(status, 56).seconds == 0
 
 
-def test_a_file_that_stays_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_stays_away_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = TableFile(str(tmp_path / "gone"), 1, 60, 60, {})
     _listed(monkeypatch, _archive(1, 61, gone))
     with pytest.raises(DataLoss, match=r"a file of the archive / is missing: .*gone"):

@@ -66,7 +66,7 @@ def test_rows_come_by_position(
     assert _positions(rows, files, span, enough) == list(range(*span))
 
 
-def test_what_files_do_not_have_is_told_or_null(rows: ArchiveRows, files: tuple[TableFile, ...]) -> None:
+def test_what_files_lack_is_an_error_or_null(rows: ArchiveRows, files: tuple[TableFile, ...]) -> None:
     found = pa.concat_tables(rows.read(rows.groups(files, 4, 7), (4, 7), ALL, SCHEMA))
     assert found.schema == SCHEMA
     assert found.to_pylist() == [

@@ -175,7 +175,7 @@ def test_secrets_are_in_no_plan(
     assert "s3cret-token" not in found._jdf.queryExecution().toString()
 
 
-def test_lost_positions_are_told(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:
+def test_lost_positions_are_reported(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:
     broker = new_broker(journal=FORGETFUL)
     broker.publish_until_trimmed("jobs")
     with pytest.raises(Exception, match=r"the history begins at position \d+ now.*failOnDataLoss=false"):

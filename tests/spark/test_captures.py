@@ -157,7 +157,7 @@ def test_metadata_read_all_at_once_is_what_it_is_one_by_one(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["sspq", "phpmq 32 b'' True asked", "phpmq 36 b'\\n' False dispatched"])
-def test_the_first_bytes_tell_protocol_and_direction(name: str) -> None:
+def test_the_first_bytes_identify_protocol_and_direction(name: str) -> None:
     protocol, direction, make, _, _ = STREAMS[name]
     found = rows(read_stream(pieces(make(), 1), FrameSource("f")))
     assert {(row["protocol"], row["direction"], row["error"]) for row in found} == {(protocol, direction, None)}
@@ -216,7 +216,7 @@ def test_a_garbled_stream_ends_with_the_offset_and_what_is_left() -> None:
     assert f"(at byte {len(good)})" in found[2]["error"]
 
 
-def test_what_is_none_of_the_protocols_is_told() -> None:
+def test_an_unknown_protocol_is_reported() -> None:
     (row,) = rows(read_stream([b"GET / HTTP/1.1\r\n"], FrameSource("f")))
     assert (row["code"], row["offset"], row["length"]) == ("unknown-protocol", 0, 16)
     assert rows(read_stream([], FrameSource("f"))) == []
@@ -279,7 +279,7 @@ def test_segments_out_of_order_repeated_and_overlapping(start: int) -> None:
         assert _without(found, "stream", "at") == _without(expected, "stream", "at")
 
 
-def test_a_gap_is_told_and_reading_goes_on_at_the_next_message() -> None:
+def test_a_gap_is_reported_and_reading_resumes_at_the_next_message() -> None:
     one = sspq.encode([sspq.Send(3, (b"x" * 92,))])
     talks = [Talk(True, 0, b"", SYN)] + [Talk(True, 50 * n, (one * 8)[50 * n :][:50]) for n in range(16) if n != 3]
     found = from_pcap(pcap([ethernet(packet(talk)) for talk in talks]))
@@ -393,7 +393,7 @@ def test_a_pcapng_that_is_cut_or_garbled_says_where() -> None:
 
 
 @given(st.binary(max_size=80), st.integers(4, 200), st.integers(0, 80))
-def test_any_damage_to_a_pcapng_is_told_in_rows(noise: bytes, at: int, size: int) -> None:
+def test_any_damage_to_a_pcapng_is_reported_in_rows(noise: bytes, at: int, size: int) -> None:
     good = pcapng([interface(1)], [(0, ethernet(packet(Talk(True, 0, b"x"))))])
     for row in from_pcap(good[:at] + noise + good[at + size :]):
         assert (row["code"] is None) == (row["error"] is None)

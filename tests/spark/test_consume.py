@@ -93,7 +93,7 @@ def test_live_traffic_and_a_broker_that_restarts(
         assert query.exception() is None
 
 
-def test_what_waits_is_told(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+def test_waiting_messages_are_reported(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
     broker.publish(queue, *"abcde")
     release = threading.Event()
 

@@ -140,7 +140,7 @@ def test_certificates(spark: SparkSession, new_broker: Callable[..., SparkBroker
             batch(spark, tmp_path, options)
 
 
-def test_a_failing_stream_tells_no_secret(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+def test_a_failing_stream_shows_no_secret(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
     broker.publish(queue, "a")
     source = broker.stream(spark, queue=queue, columns="payload")
     writer = source.writeStream.format("penstock").options(

@@ -64,7 +64,7 @@ def test_tables_are_what_the_events_say_however_they_are_cut(tmp_path: Path, see
         check(in_batches(tmp_path / str(count), events, count).rows, plain)
 
 
-def test_the_first_minutes_are_told_in_finer_steps_as_long_as_they_are_few(tmp_path: Path) -> None:
+def test_the_first_minutes_have_finer_steps(tmp_path: Path) -> None:
     events = random_events(tmp_path / "journal", 8, 800)
     times = events.column("at").cast(pa.int64()).to_numpy()
     for name, unit in (("by_second", SECOND), ("by_10_seconds", 10 * SECOND)):

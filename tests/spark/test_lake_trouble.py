@@ -90,7 +90,7 @@ def test_a_folder_in_which_others_keep_something_is_no_place_for_a_table(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["orders", "orders_quarantine"])
-def test_a_table_that_was_removed_is_told(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_a_table_that_was_removed_is_reported(spark: SparkSession, tmp_path: Path, name: str) -> None:
     run = ArchiveRun(spark, tmp_path)
     run.planned(0, 10)
     run.batch(0)

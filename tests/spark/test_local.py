@@ -151,7 +151,7 @@ def test_a_file_that_goes_while_others_are_read(
     assert ticket.start > some.status().earliest, "what was read already is not read again"
 
 
-def test_what_was_trimmed_is_told_as_flight_tells_it(
+def test_trimmed_rows_are_reported_as_through_flight(
     new_broker: Callable[..., SparkBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = new_broker("forgetful", journal={"segment_bytes": 64 * 1024, "retention_bytes": 64 * 1024})
@@ -237,9 +237,7 @@ def test_another_extent_is_not_taken_for_the_one_that_is_meant(
     assert len(tickets) == 1
 
 
-def test_another_machine_is_told_no_path(
-    some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_machine_gets_no_path(some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch) -> None:
     read = whole(some)
     elsewhere = Share(queue=read.queue, start=read.start, stop=read.stop, machine="elsewhere")
     assert some.ask(elsewhere, Shared) == Shared(here=False)

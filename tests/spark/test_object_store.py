@@ -173,7 +173,7 @@ def write_rows(lake: Store, table: Table, columns: pa.Schema, numbers: range) ->
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_store_that_stays_away_is_told_and_the_next_run_goes_on(
+def test_a_store_that_stays_away_is_reported_and_the_next_run_continues(
     spark: SparkSession, tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """It is gone when files are to be written, and then when they are to be committed."""
@@ -232,7 +232,7 @@ def test_the_history_before_the_journal(
     assert replay.run(ReplayChoice(queue="default/b", to="default/again", create=True), None, RunControl()).rows == 180
 
 
-def test_no_right_to_write_is_told_before_anything_is_done(tmp_path: Path, store: ObjectStore) -> None:
+def test_no_right_to_write_is_reported_before_anything_is_done(tmp_path: Path, store: ObjectStore) -> None:
     options = ArchiveOptions(store=options_of(store.url, READ_KEY, READ_SECRET), state=str(tmp_path))
     lake = archive_options.lake_of(f"s3://{BUCKET}/none", options)
     with pytest.raises(LakeError, match=r"s3://lake/none can't be written to: .*Access ?Denied") as raised:

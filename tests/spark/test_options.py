@@ -117,7 +117,7 @@ def test_bad_sizes(text: str) -> None:
         values.size(text)
 
 
-def test_an_unknown_option_is_told_with_those_that_there_are() -> None:
+def test_an_unknown_option_is_reported_with_the_valid_ones() -> None:
     with pytest.raises(
         BadOption, match=r"no option 'startPosition'.*Did you mean startingPosition\?.*Valid here: .*que"
     ):

@@ -251,7 +251,7 @@ def test_insight_is_what_the_journal_says(
     assert not re.findall(r"""\b(?:src\s*=\s*["']|href\s*=\s*["'](?!#))|@import|\burl\(""", page)  # nothing is fetched
 
 
-def test_insight_stopped_in_its_first_batch_has_told_of_it_and_shows_no_empty_report(
+def test_insight_stopped_in_its_first_batch_reports_it_and_writes_no_empty_report(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, lake = new_broker(), tmp_path / "lake"

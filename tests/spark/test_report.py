@@ -54,7 +54,7 @@ def test_equal_lines_are_of_different_widths_the_wider_below() -> None:
     assert sorted(set(widths), reverse=True) == widths
 
 
-def test_charts_are_told_in_words_for_those_without_eyes_or_scripts() -> None:
+def test_charts_are_described_in_words() -> None:
     found = chart([1.0, 2500.0, None], [0.5, 0.5, 0.5])
     assert found.words == "title. line 0: last 2.5k, most 2.5k; line 1: last 0.5, most 0.5"
     assert "last 500 ms" in found._replace(kind="duration").words

@@ -189,7 +189,7 @@ def test_a_task_that_comes_after_the_end_adds_nothing(broker: SparkBroker, queue
         assert [client.pop() is not None for _ in range(2)] == [True, False]
 
 
-def test_a_write_that_adds_nothing_is_told(broker: SparkBroker, queue: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_that_adds_nothing_is_logged(broker: SparkBroker, queue: str, caplog: pytest.LogCaptureFixture) -> None:
     broker.publish(queue)
     options = {"endpoint": broker.endpoint, "queue": queue, "writerName": f"w-{queue}"}
     for epoch, words in ((1, ""), (2, ""), (1, "count as written: that epoch, or a later one"), (3, "")):
