@@ -1,1 +1,1 @@
-"""Files for browsers that several packages show: ``charts/``, and libraries of others, with hashes and licences."""
+"""Browser assets shared by the console and the pipelines' report: ``charts/``, and third-party libraries."""

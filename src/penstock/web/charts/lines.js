@@ -1,6 +1,6 @@
-// Lines over time, drawn by uPlot (vendor/uplot.js, which must be there as `uPlot`): in the console and in the report of the
-// pipelines. A gap is null, and stays one. Colours are the page's: custom properties --chart-1 … for lines, --soft for text
-// and --grid for the grid; they are read anew when the theme changes and when it is printed.
+// Draws lines over time with uPlot (vendor/uplot.js must have defined `uPlot`), in the console and in the pipelines'
+// report. Null is a gap, and stays one. Colours are custom properties of the page: --chart-1 … for lines, --soft for text
+// and --grid for the grid; they are read again when the theme changes and before printing.
 
 const MINUTE = 60;
 const DAY = 86400;
@@ -12,30 +12,30 @@ const DAYS = [1, 2, 7, 30, 90, 365, 1825, 3650, 36500].map((n) => n * DAY);
 
 const digits = (value) => String(Number(value.toPrecision(3)));
 
-// A number for people: 12.3k.
+// A number with three digits: 12.3k.
 export function amount(value) {
   const [size, unit] = AMOUNTS.find(([limit]) => value >= limit) ?? [1, ""];
   return digits(value / size) + unit;
 }
 
-// A time for people: 1.2 ms, 90 s, 2 min.
+// A duration: 1.2 ms, 90 s, 2 min.
 export function duration(seconds) {
   if (seconds <= 0) return "0";
   const [size, unit] = UNITS.find(([limit]) => seconds >= (limit === MINUTE ? 2 * MINUTE : limit)) ?? [1e-6, "µs"];
   return `${digits(seconds / size)} ${unit}`;
 }
 
-// By the name that a chart has for what it shows: how a value is written, and the steps of its axis.
+// By kind of chart: the text of a value, and the steps of its axis.
 const KINDS = {
   amount: { write: amount, steps: DECADES(-3, 16) },
   duration: { write: duration, steps: [...DECADES(-6, 1), 10, 20, 30, ...MINUTES, ...DAYS] },
 };
 
-// Times as they are where the page is read, or in UTC.
+// Times in the reader's own zone, or in UTC.
 const FORMS = { short: { hour: "2-digit", minute: "2-digit" }, long: { hour: "2-digit", minute: "2-digit", second: "2-digit" }, day: { day: "numeric", month: "short" } };
 const forms = (zone) => Object.fromEntries(Object.entries(FORMS).map(([name, form]) => [name, new Intl.DateTimeFormat("en-GB", { ...form, hourCycle: "h23", timeZone: zone })]));
 
-// How moments are written: the time, the seconds where there are some, the day where it begins.
+// Labels of moments: the time, seconds if there are any, and the day at its beginning.
 export function clock(zone) {
   const { short, long, day } = forms(zone);
   return (seconds) => {
@@ -46,7 +46,7 @@ export function clock(zone) {
   };
 }
 
-// Points without a neighbour, which no line shows.
+// Points without a neighbour, which a line does not show.
 export function alone(values) {
   const known = (at) => values[at] !== null && values[at] !== undefined;
   return values.flatMap((_, at) => (known(at) && !known(at - 1) && !known(at + 1) ? [at] : []));
@@ -62,7 +62,7 @@ function colours(place, names) {
   return found;
 }
 
-// uPlot takes a single moment for years: it gets a second before it.
+// uPlot shows a single moment on an axis of years: put one a second before it.
 function data({ times, series }) {
   const before = times.length === 1;
   return [before ? [times[0] - 1, ...times] : times, ...series.map((each) => (before ? [null, ...each.values] : each.values))];
@@ -74,7 +74,7 @@ function options(place, chart, height) {
   const at = clock(chart.zone);
   const { day } = forms(chart.zone);
   const axis = { stroke: text, font: "11px system-ui, sans-serif", grid: { stroke: grid, width: 1 }, ticks: { show: false } };
-  const told = (words) => (plot, value, number, index) => (index === null ? "" : (value ?? null) === null ? "–" : words(value));
+  const legendText = (words) => (plot, value, number, index) => (index === null ? "" : (value ?? null) === null ? "–" : words(value));
   const moment = (value) => `${day.format(new Date(value * 1000))} ${at(value)}`;
   return {
     width: place.clientWidth || 400,
@@ -92,13 +92,13 @@ function options(place, chart, height) {
       { ...axis, size: 58, space: 28, values: (plot, splits) => splits.map(write), ...(steps && { incrs: steps }) },
     ],
     series: [
-      { label: chart.zone ?? "Time", value: told(moment) },
+      { label: chart.zone ?? "Time", value: legendText(moment) },
       ...chart.series.map((each, number) => ({
         label: each.label,
         stroke: lines[number],
         fill: chart.area ? lines[number].replace(/rgba?\((.*?)\)/, "rgba($1, 0.15)") : undefined,
         width: each.width ?? 1.6,
-        value: told(write),
+        value: legendText(write),
         points: { show: false, filter: (plot, index) => alone(plot.data[index]), size: 5 + (each.width ?? 1.6), fill: lines[number] },
       })),
     ],
@@ -106,9 +106,9 @@ function options(place, chart, height) {
   };
 }
 
-// Draws a chart into an element, which is cleared: {times (seconds since 1970), series: [{label, values, colour (a number),
+// Draws a chart into an element, after clearing it: {times (seconds since 1970), series: [{label, values, colour (a number),
 // width}], kind ("amount" or "duration") or write (a function), area, legend, shortest (seconds across, at least), zone}.
-// Returns `show`, for other times and values of the same lines, and `remove`.
+// Returns `show`, which takes other times and values of the same lines, and `remove`.
 export function draw(place, chart, height = 170) {
   let plot;
   let shown = { legend: false, shortest: MINUTE, ...chart };
