@@ -283,7 +283,7 @@ class TestGaps:
         low, high = self.weak(tmp_path)
         reader = JournalReader(tmp_path)
         for start, stop in ((low + 1, high + 2), (2, low + 1), (high - 1, high)):
-            with pytest.raises(DataLoss, match=r"are lost: a crash, a promotion or a restore has taken") as told:
+            with pytest.raises(DataLoss, match=r"are lost: a crash, a promotion or a restore has lost them") as told:
                 reader.read(start, stop)
             assert told.value.lost == (low, high)
 
@@ -355,7 +355,7 @@ class TestReplaced:
         log.close()
         shutil.rmtree(folder)
         backup.rename(folder)
-        with pytest.raises(DataLoss, match="was put back to an earlier state") as told:
+        with pytest.raises(DataLoss, match="was restored to an earlier state") as told:
             reader.read(1)
         assert told.value.lost == (4, 7)
 

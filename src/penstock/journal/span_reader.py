@@ -1,4 +1,4 @@
-"""Reading ranges of positions from mapped extents: what the followers of all journals share.
+"""Reading ranges of positions from mapped extents: the base of the followers of all journals.
 
 A kind of journal provides three facts: how far it goes (``_look``), which extents there are (``_spans``), and the
 mapped bytes of an extent (``_segment``). Everything else is derived from these. Reading a range again returns the same
@@ -25,7 +25,7 @@ from penstock.journal.contract import Follower, HeldExtent, LocatedBlock, Shared
 from penstock.journal.errors import DataLoss, JournalDamaged, Replaced, Trimmed
 from penstock.journal.files.disk import File
 from penstock.journal.files.mapped_segment import MappedSegment
-from penstock.journal.files.segment_reader import next_sound
+from penstock.journal.files.segment_reader import next_valid
 from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.schema import Kind
@@ -75,7 +75,7 @@ class SpanReader(Follower, ABC):
             if tail.identity != self.identity:
                 raise Replaced((1, max(self._seen, 2)), f"{self.where} holds another journal now")
             if tail.committed < self._seen:
-                text = f"{self.where} was put back to an earlier state"
+                text = f"{self.where} was restored to an earlier state"
                 raise DataLoss((tail.committed, self._seen), text)
             self._seen = tail.committed
             return tail
@@ -133,7 +133,7 @@ class SpanReader(Follower, ABC):
                 found.append(DataLoss((low, high), "they were damaged, and a repair could not save them"))
             elif low < start < high or low < stop < high:
                 seen = start if low < start < high else stop
-                text = f"a crash, a promotion or a restore has taken them back. Numbering went on at position {high}"
+                text = f"a crash, a promotion or a restore has lost them. Numbering resumed at position {high}"
                 found.append(DataLoss((low, high), text, events=(low, seen)))
         return found
 
@@ -188,7 +188,7 @@ class SpanReader(Follower, ABC):
             segment = self._segment(span)
             low, high = max(span.first, start), min(span.end, stop)
             found.append(segment.share(self._path(segment), low, high, wanted))
-        if start < self.earliest:  # looked at last: an extent that was not listed any more may have been the first
+        if start < self.earliest:  # checked last: the first extent may have been trimmed before it was listed
             raise FileNotFoundError(f"the history begins at position {self.earliest} now")
         return found
 
@@ -200,10 +200,10 @@ class SpanReader(Follower, ABC):
 
     @override
     def damaged(self, extent: HeldExtent, error: BlockError, position: int, stop: int) -> JournalDamaged:
-        with suppress(FileNotFoundError):  # not by the mapping: the writer may cut what lies behind the committed
+        with suppress(FileNotFoundError):  # reads the file, as the writer may cut mapped bytes after the committed ones
             with closing(self._file(extent.name)) as file:
-                sound = next_sound(file, error.offset, position + 1)
-            stop = min(stop, sound.first) if sound is not None else stop
+                following = next_valid(file, error.offset, position + 1)
+            stop = min(stop, following.first) if following is not None else stop
         return JournalDamaged(self.where, extent.name, error.offset, (position, stop), error.reason)
 
     # Helpers
@@ -218,7 +218,7 @@ class SpanReader(Follower, ABC):
                 return
             try:
                 segment = self._segment(span)
-            except FileNotFoundError:  # between listing and opening it; the next look tells what is there
+            except FileNotFoundError:  # trimmed between listing and opening: list again
                 continue
             end = min(span.end, stop)
             for block in self._blocks(segment, position, end, verify=verify):

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.disk import File
 from penstock.journal.files.segment_assembly import SegmentSums
-from penstock.journal.files.segment_reader import next_sound, walk
+from penstock.journal.files.segment_reader import next_valid, walk
 from penstock.journal.format.block import BlockError, BlockHeader
 from penstock.journal.format.segment import HEADER_SIZE, segment_name
 
@@ -169,6 +169,6 @@ def checked_blocks(where: str, file: File, extent: TransferExtent) -> Iterator[T
         if position != extent.sums.end:
             raise BlockError(offset, f"it ends at position {position}, but {extent.sums.end} was confirmed")
     except BlockError as error:
-        sound = next_sound(file, error.offset, position + 1, stop=HEADER_SIZE + extent.size)
-        lost = (position, sound.first if sound is not None else max(extent.sums.end, position + 1))
+        following = next_valid(file, error.offset, position + 1, stop=HEADER_SIZE + extent.size)
+        lost = (position, following.first if following is not None else max(extent.sums.end, position + 1))
         raise JournalDamaged(where, extent.name, error.offset, lost, error.reason) from None

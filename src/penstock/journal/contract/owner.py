@@ -75,7 +75,7 @@ class Space(Protocol):
         """Whether compaction may write so many bytes to free space. True for 0."""
 
     def fill_reserve(self, min_free: int, state: int) -> None:
-        """Reserve space for acknowledgements and a checkpoint of ``state`` bytes, in case others fill the disk.
+        """Reserve space for acknowledgements and a checkpoint of ``state`` bytes, in case other programs fill the disk.
 
         ``min_free`` is how much the broker is configured to leave free.
         """
@@ -135,7 +135,7 @@ class OwnedJournal(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of memory that it takes for what it keeps; 0 for one that keeps it elsewhere."""
+        """Bytes of events in memory; 0 for a journal on disk or in a database."""
 
     @property
     def expects_checkpoint(self) -> bool:

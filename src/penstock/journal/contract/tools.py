@@ -14,7 +14,7 @@ Progress = Callable[[int], None]
 
 
 class Defect(NamedTuple):
-    """A fault in a file or table, and what is lost by it."""
+    """A fault in a file or table, and the positions lost by it."""
 
     file: str
     #: The byte in it.

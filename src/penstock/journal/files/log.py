@@ -2,12 +2,12 @@
 
     penstock.json              format, identity, epoch                     ``folder``
     lock                       held by the running broker                  ``folder``
-    tail                       how far it goes, for other processes        ``tail``
-    reserve                    room for when the disk is full              ``space``
+    tail                       how far the log goes, for other processes   ``tail``
+    reserve                    space for when the disk is full             ``space``
     000000000000002a.seg       the events from position 42 on              ``segment``
     0000000000000c00.ckpt      the state before position 3072              ``checkpoints``
 
-All other files are left alone. A start never appends to an old segment: the first append makes a new one.
+All other files are ignored. A start never appends to an old segment: the first append begins a new one.
 
 ``FileLog`` writes the newest segment and removes the oldest ones. Its parts read (``log_reader``), record where the log
 begins and ends (``marks``), and decide what an error of the disk means (``failures``).
@@ -33,7 +33,7 @@ from penstock.journal.files.folder import Folder, store_folder, take_lock
 from penstock.journal.files.kept_segments import load_kept
 from penstock.journal.files.log_reader import LogReader
 from penstock.journal.files.marks import JournalMarks
-from penstock.journal.files.recovery import check_reach, inspect, put_right
+from penstock.journal.files.recovery import check_reach, finish_recovery, inspect
 from penstock.journal.files.segment_reader import Locator
 from penstock.journal.files.segment_writer import SegmentWriter
 from penstock.journal.files.space import START_BYTES, DiskSpace
@@ -98,9 +98,9 @@ class FileLog(SegmentedLog):
             raise
 
     def begin(self) -> None:
-        """Repair what a crash has left, and be ready to write. Raises LogFull without room for that."""
+        """Repair what a crash has left, and get ready to write. Raises LogFull without room for that."""
         with self._failures.converted(starting=True):
-            put_right(self._disk, self._found)
+            finish_recovery(self._disk, self._found)
             self._marks.begin(self.options.durability)
             self._begun = True
             self._publish()
@@ -300,7 +300,7 @@ class FileLog(SegmentedLog):
         return None if segment is None else self._locator.at_once(segment, position)
 
     def check(self, extent: Extent) -> Iterator[tuple[int, BadRange | None]]:
-        """Read a finished segment: how many bytes, and what is bad, a step at a time. Any thread may call it."""
+        """Verify a finished segment step by step. Any thread may call it."""
         return self._reader.check(self._segment_of(extent.first))
 
     def forget_damage(self) -> None:

@@ -1,4 +1,4 @@
-"""Reading the log's segments: its blocks in order, the block of a position, and what is damaged.
+"""Reading the log's segments: blocks in order, the block with a position, and their damage.
 
 This module is not compiled: a compiled generator that is dropped does not run its ``finally``.
 """
@@ -13,9 +13,9 @@ from penstock.journal.files.disk import Disk, File
 from penstock.journal.files.failures import DiskFailures
 from penstock.journal.files.segment_reader import (
     BadBlocks,
+    DamagedBlock,
     Locator,
-    Unsound,
-    next_sound,
+    next_valid,
     read_blocks,
     scan,
     walk,
@@ -26,7 +26,7 @@ from penstock.journal.format.segment import HEADER_SIZE, Segment
 
 
 class LogReader:
-    """Reads segments, and says what is lost where one is damaged. Any thread may use it."""
+    """Reads segments. The error for a damaged one has the lost positions. Any thread may use it."""
 
     def __init__(self, disk: Disk, locator: Locator, failures: DiskFailures) -> None:
         self._disk = disk
@@ -47,11 +47,11 @@ class LogReader:
         try:
             with self._failures.converted():
                 return self._locator.find(segment, position)
-        except Unsound as error:
+        except DamagedBlock as error:
             raise JournalDamaged(self._disk.where, segment.name, error.offset, error.lost, error.reason) from None
 
     def check(self, segment: Segment) -> Iterator[tuple[int, BadRange | None]]:
-        """Read a finished segment: how many bytes, and what is bad, a step at a time."""
+        """Verify a finished segment step by step: each step returns its bytes, and damage if there is any."""
         steps = while_open(
             lambda: self._disk.open(segment.name),
             lambda file: scan(file, HEADER_SIZE, segment.blocks_end, segment.first, segment.end),
@@ -100,15 +100,15 @@ class LogReader:
                     return at, header.first, chain
                 offset, position, chain = at + header.length, header.end, header.crc
         except BlockError:
-            sound = next_sound(file, offset, start, stop=segment.blocks_end)
-            if sound is not None and sound.first == start:
-                return sound.offset, start, None
+            following = next_valid(file, offset, start, stop=segment.blocks_end)
+            if following is not None and following.first == start:
+                return following.offset, start, None
         return offset, position, chain
 
     def _damaged(self, segment: Segment, error: BlockError, position: int, file: File) -> JournalDamaged:
-        """The error with the lost positions: up to the next sound block, or to the segment's end."""
-        sound = next_sound(file, error.offset, position + 1, stop=segment.blocks_end)
-        lost = (position, sound.first if sound is not None else segment.end)
+        """The error, with the lost positions: up to the next valid block, or to the segment's end."""
+        following = next_valid(file, error.offset, position + 1, stop=segment.blocks_end)
+        lost = (position, following.first if following is not None else segment.end)
         return JournalDamaged(self._disk.where, segment.name, error.offset, lost, error.reason)
 
 

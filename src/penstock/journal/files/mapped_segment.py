@@ -65,7 +65,7 @@ class MappedSegment(HeldExtent):
     def blocks(self, start: int, stop: int, *, verify: bool = True) -> Iterator[Block]:
         """The blocks that have events from ``start`` up to ``stop``, which must not lie behind the committed position.
 
-        Raises BlockError at an unsound one. Without ``verify`` the bodies' checksums are not looked at.
+        Raises BlockError at an invalid one. Without ``verify`` the checksums of bodies are not verified.
         """
         offset = self.offset_of(max(start, self.first), stop)
         before: BlockHeader | None = None
@@ -126,7 +126,7 @@ class MappedSegment(HeldExtent):
 
     @override
     def name_of(self, number: int, limit: int) -> QueueName | None:
-        """The name of a queue that a row of this segment mentions; None if the journal does not tell it."""
+        """The name of a queue that a row of this segment mentions; None if the journal does not contain it."""
         name = self._catalogue.names.get(number)
         if name is None:
             with self._lock:

@@ -46,7 +46,7 @@ class JournalMarks:
         self._space.spend(lambda: self._store(epoch, start), START_BYTES)
 
     def store_start(self, start: int) -> bool:
-        """Put on disk where the log begins: what is missing from there on is lost. False: the disk is full."""
+        """Put on disk where the log begins: events missing from there on are lost. False: the disk is full."""
         try:
             self._space.spend(lambda: self._store(self.folder.epoch, start), START_BYTES)
         except LogFull:
@@ -54,7 +54,7 @@ class JournalMarks:
         return True
 
     def keep_published(self) -> None:
-        """Sync a copy of what was published last, which takes no room. Not while another thread publishes."""
+        """Sync a copy of the published record, which needs no room. Not while another thread publishes."""
         assert self._tail is not None
         self._tail.keep()
 

@@ -1,9 +1,9 @@
-"""Recovering a folder of segments: ``survey`` finds what is wrong, and this module acts on it.
+"""Recovering a folder of segments: ``survey`` finds the problems, and this module acts on them.
 
-A start is refused, and the folder left as it was, if anything that was confirmed is missing. Otherwise ``put_right``
-finishes a last segment that its writer did not finish, without marking it clean, and removes one without blocks. An
-unclean stop, under a durability that confirms before it syncs, may have lost events that readers have seen. Their
-positions must not name other events, so numbering resumes ``GAP`` higher.
+A start is refused, and the folder left as it was, if anything that was confirmed is missing. Otherwise
+``finish_recovery`` finishes a last segment that its writer did not finish, without marking it clean, and removes one
+without blocks. An unclean stop, under a durability that confirms before it syncs, may have lost events that readers
+have seen. Their positions must not name other events, so numbering resumes ``GAP`` higher.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     end: int = FIRST_POSITION
-    #: For ``put_right``: a file that was never written to, and a last segment that its writer did not finish.
+    #: For ``finish_recovery``: a file that was never written to, and a last segment that its writer did not finish.
     remove: str | None = None
     unfinished: Segment | None = None
 
@@ -60,7 +60,7 @@ def refuse(where: str, found: Survey) -> None:
         if problem.lost is not None:
             raise JournalDamaged(where, problem.file, problem.offset, problem.lost, problem.text)
         raise JournalRefused(
-            f"{where}/{problem.file}: {problem.text}. Put the right file back, or, to keep all that is sound: penstock"
+            f"{where}/{problem.file}: {problem.text}. Restore the right file, or, to keep everything valid: penstock"
             f" journal repair {where}"
         )
 
@@ -76,7 +76,7 @@ def _segment(found: SegmentSurvey) -> Segment:
     return segment
 
 
-def put_right(disk: Disk, found: Recovered) -> None:
+def finish_recovery(disk: Disk, found: Recovered) -> None:
     """Repair what a crash has left, as ``inspect`` found it."""
     if found.remove is not None:
         disk.unlink(found.remove)

@@ -87,7 +87,7 @@ def walk(
 
 
 class BadBlocks(NamedTuple):
-    """Bytes that are no sound blocks: where they begin, the positions that are lost by it (end excluded), and why."""
+    """Damaged bytes: their offset, the positions lost by them (end excluded), and the reason."""
 
     offset: int
     first: int
@@ -95,8 +95,8 @@ class BadBlocks(NamedTuple):
     reason: str
 
 
-class Unsound(BlockError):
-    """A block that was asked for is damaged. ``lost`` is the range of positions, end excluded."""
+class DamagedBlock(BlockError):
+    """The block with a position is damaged. ``lost`` is its range of positions, end excluded."""
 
     def __init__(self, bad: BadBlocks) -> None:
         super().__init__(bad.offset, bad.reason)
@@ -117,15 +117,15 @@ def scan(
                 yield block, None
                 at, position = block.offset + block.header.length, block.end
         except BlockError as error:
-            sound = next_sound(file, at, position, stop=stop)
-            if sound is None or (sound.offset, sound.first) == (at, position):
+            following = next_valid(file, at, position, stop=stop)
+            if following is None or (following.offset, following.first) == (at, position):
                 yield None, BadBlocks(at, position, max(end, position), error.reason)
                 return
-            yield None, BadBlocks(at, position, sound.first, error.reason)
-            at, position = sound.offset, sound.first
+            yield None, BadBlocks(at, position, following.first, error.reason)
+            at, position = following.offset, following.first
 
 
-def next_sound(file: File, start: int, position: int, flags: int = 0, stop: int | None = None) -> Block | None:
+def next_valid(file: File, start: int, position: int, flags: int = 0, stop: int | None = None) -> Block | None:
     """The first valid block at or after an offset that begins at or after a position and has all of these flags.
 
     With ``stop`` it must end before or at that offset.
@@ -135,7 +135,7 @@ def next_sound(file: File, start: int, position: int, flags: int = 0, stop: int 
         data = file.read(min(WINDOW, size - base), base)
         at = data.find(MAGIC)
         while at >= 0:
-            found = _sound_at(file, base + at)
+            found = _valid_at(file, base + at)
             if found is not None and found.offset + found.header.length > size:
                 found = None
             if found is not None and found.first >= position and found.header.flags & flags == flags:
@@ -145,7 +145,7 @@ def next_sound(file: File, start: int, position: int, flags: int = 0, stop: int 
     return None
 
 
-def _sound_at(file: File, offset: int) -> Block | None:
+def _valid_at(file: File, offset: int) -> Block | None:
     if offset % 8:
         return None
     try:
@@ -161,7 +161,7 @@ def only_zeros(file: File, start: int) -> bool:
     return all(data == bytes(len(data)) for data in windows)
 
 
-#: The blocks between two entries of an index, by file and offsets; and what was read there.
+#: The blocks between two entries of an index, by file and offsets; and the blocks and damage read there.
 _Key = tuple[str, int, int]
 _Stretch = tuple[list[Block], list[BadBlocks]]
 
@@ -184,7 +184,7 @@ class Locator:
         self._used = False
 
     def find(self, segment: Segment, position: int) -> Block | None:
-        """The block of this segment with the position. Raises Unsound if it is damaged."""
+        """The block of this segment with the position. Raises DamagedBlock if it is damaged."""
         index = self._index(segment)
         key = (segment.name, *index.stretch(index.find(position), segment.blocks_end))
         found = self._cached(key)
@@ -196,7 +196,7 @@ class Locator:
             return block
         for each in found[1]:
             if each.first <= position < each.end:
-                raise Unsound(each)
+                raise DamagedBlock(each)
         return None
 
     def resident(self, segment: Segment, position: int) -> Block | None:

@@ -83,7 +83,7 @@ def _signed(raw: bytes) -> bytes:
     return raw[:-4] + crc32(raw[:-4]).to_bytes(4, "little")
 
 
-def _sound(raw: bytes, magic: bytes) -> bool:
+def _valid(raw: bytes, magic: bytes) -> bool:
     return len(raw) == HEADER_SIZE and raw[:4] == magic and crc32(raw[:-4]) == int.from_bytes(raw[-4:], "little")
 
 
@@ -111,7 +111,7 @@ class SegmentHeader(NamedTuple):
     @classmethod
     def decode(cls, raw: bytes) -> SegmentHeader | None:
         """The header, or None if it is invalid. Raises JournalRefused for another format."""
-        if not _sound(raw, HEADER_MAGIC):
+        if not _valid(raw, HEADER_MAGIC):
             return None
         _, version, durability, *rest = HEADER.unpack(raw)
         if version != VERSION:
@@ -139,7 +139,7 @@ class Footer(NamedTuple):
     @classmethod
     def decode(cls, raw: bytes) -> Footer | None:
         """The footer, or None if it is invalid."""
-        if not _sound(raw, FOOTER_MAGIC):
+        if not _valid(raw, FOOTER_MAGIC):
             return None
         return cls(*FOOTER.unpack(raw)[2:-1])
 

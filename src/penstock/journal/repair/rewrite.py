@@ -65,7 +65,7 @@ def carry_out(disk: Disk, plan: RepairPlan, progress: Progress = lambda size: No
 
 
 def _rename(disk: Disk, renamed: list[tuple[str, str]]) -> None:
-    """Rename segments to their own names, which others may have, via temporary names that a survey recognizes."""
+    """Rename segments, which may have each other's names, via temporary names that a survey recognizes."""
     for old, new in renamed:
         if old != new + MOVED:
             disk.rename(old, new + MOVED)

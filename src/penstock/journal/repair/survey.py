@@ -32,7 +32,7 @@ from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File, ReadableDisk, read_whole
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder, OtherFormat
-from penstock.journal.files.segment_reader import next_sound, only_zeros, read_footer, scan, walk
+from penstock.journal.files.segment_reader import next_valid, only_zeros, read_footer, scan, walk
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import read_tail
 from penstock.journal.format.block import SYNCED, Block, BlockError
@@ -266,7 +266,7 @@ class _Surveyor:
                 if file is None:
                     continue
                 header = SegmentHeader.decode(file.read(HEADER_SIZE, 0))
-                if header is None and next_sound(file, 0, 0) is None:
+                if header is None and next_valid(file, 0, 0) is None:
                     self.unreadable.append((name, file.size(), _is_blank(file)))
                 else:
                     headers.append((name, header))
@@ -370,7 +370,7 @@ class _Surveyor:
             if header is None:
                 continue
             if before.end > after.first:
-                self.bad(before.file, 0, f"it goes on past {after.name}: a repair was interrupted")
+                self.bad(before.file, 0, f"it overlaps {after.name}: a repair was interrupted")
                 before.damaged = True
             elif before.end < header.after:
                 self._missing(before, after, header.after)
@@ -382,7 +382,7 @@ class _Surveyor:
         if before.end < found.start:
             # The segments between were removed on purpose, so this one was put back by hand.
             while found.segments[0] is not after:
-                self._stray(found.segments.pop(0).file, "it was removed once, and others since: move it out")
+                self._stray(found.segments.pop(0).file, "it was removed before, and later ones too: move it out")
         low = max(before.end, found.start)
         if low < wanted:
             text = f"it ends at position {before.end}, but {after.name} was begun when the log ended at {wanted}"
@@ -558,21 +558,21 @@ class _SegmentSurveyor:
         if segment.footer is None and self.is_last:
             if only_zeros(self.file, offset):
                 return None, position, None
-            if next_sound(self.file, offset, position, SYNCED) is None:
+            if next_valid(self.file, offset, position, SYNCED) is None:
                 text = f"the remains of an unfinished write are cut off ({error.reason})"
                 self._note(offset, self.file.size() - offset, text)
                 return None, position, None
-        sound = next_sound(self.file, offset, position)
-        if sound is not None and sound.offset == offset and sound.first == position:
-            if sound.header.previous == segment.chain:
+        following = next_valid(self.file, offset, position)
+        if following is not None and following.offset == offset and following.first == position:
+            if following.header.previous == segment.chain:
                 return offset, position, segment.chain  # the writer was writing it at the first look
-            self._bad(offset, error.reason, end=sound.end)
+            self._bad(offset, error.reason, end=following.end)
             return offset, position, None
-        if sound is None and segment.footer is None:
+        if following is None and segment.footer is None:
             return self._end_of_blocks(offset, position, error)
-        high = sound.first if sound is not None else max(segment.end, position + 1)
+        high = following.first if following is not None else max(segment.end, position + 1)
         self._bad(offset, error.reason, (position, high))
-        return (sound.offset if sound is not None else None), high, None
+        return (following.offset if following is not None else None), high, None
 
     def _end_of_blocks(self, offset: int, position: int, error: BlockError) -> tuple[None, int, None]:
         """A segment in the middle without a footer ends with its blocks; the next one knows if that is too early."""
