@@ -188,7 +188,7 @@ class TestBuild:
     def test_a_folder_that_nobody_may_write_into(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "file").write_text("")
         monkeypatch.setattr(build, "FOLDER", tmp_path / "file" / "native")
-        with pytest.raises(build.CompileError, match="compiled modules can't be kept in"), build.alone():
+        with pytest.raises(build.CompileError, match="compiled modules cannot be kept in"), build.alone():
             pass
 
     def test_sources_that_change_meanwhile(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def test_a_driver_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyP
 
 def test_a_password_is_shown_to_nobody(postgres: Server) -> None:
     url = postgres.url().replace("/postgres", "/nowhere")
-    with pytest.raises(LogDenied, match=r'can not be reached: .* database "nowhere" does not exist') as refused:
+    with pytest.raises(LogDenied, match=r'cannot be reached: .* database "nowhere" does not exist') as refused:
         open_journal(url).own()
     assert postgres.password not in str(refused.value)
     assert postgres.password not in open_journal(url).where

@@ -169,7 +169,7 @@ def test_a_database_that_was_emptied_is_not_filled_again(tmp_path: Path) -> None
 
 
 def test_a_note_that_can_not_be_read_is_said() -> None:
-    with pytest.raises(JournalRefused, match="it should say how far this broker knows the journal"):
+    with pytest.raises(JournalRefused, match="note cannot be read: expected a note of the last block"):
         decode_note(b'{"identity": 5}', "note")
 
 

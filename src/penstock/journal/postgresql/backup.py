@@ -61,9 +61,6 @@ class _Copying:
 
     def _copy_values(self, folder: Path) -> None:
         for name in VALUES:
-            value = self._value(name)
+            value = retry_once(self._database.value, name)
             if value is not None:
                 self._sizes[name] = copy_file(BytesFile(value).read, folder / name, self._progress)
-
-    def _value(self, name: str) -> bytes | None:
-        return retry_once(lambda: self._database.value(name))

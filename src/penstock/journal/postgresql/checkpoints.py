@@ -52,7 +52,7 @@ class DatabaseCheckpointReader:
         return None
 
     def _read(self, statement: Callable[[], T]) -> T:
-        return retry_read(statement, self._clock, context="a checkpoint can not be read: ")
+        return retry_read(statement, self._clock, context="a checkpoint cannot be read: ")
 
 
 class DatabaseCheckpoints(DatabaseCheckpointReader, CheckpointStore):

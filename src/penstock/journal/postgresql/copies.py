@@ -40,7 +40,7 @@ class ExtentCopy:
     """One extent as a file. Threads take turns with ``extend``."""
 
     def __init__(self, row: ExtentRow) -> None:
-        """Raises LogFailed if it can not be written."""
+        """Raises LogFailed if it cannot be written."""
         self.first = row.first
         self.whole = False
         self._lock = Lock()
@@ -66,7 +66,7 @@ class ExtentCopy:
         """Fetch the missing blocks up to a position, or all of a finished extent.
 
         If rows are missing in the database, the copy ends early, and its readers find it damaged there. Raises
-        DatabaseError, FileNotFoundError if the extent was trimmed, LogFailed if the copy can not be written.
+        DatabaseError, FileNotFoundError if the extent was trimmed, LogFailed if the copy cannot be written.
         """
         with self._lock, _disk_errors():
             wanted = row.end if row.finished else until
@@ -92,9 +92,7 @@ def _disk_errors() -> Iterator[None]:
     except FileNotFoundError:
         raise  # the extent was trimmed
     except OSError as error:
-        raise LogFailed(
-            f"a copy of the journal can not be kept in {tempfile.gettempdir()}: {error.strerror}"
-        ) from error
+        raise LogFailed(f"a copy of the journal cannot be kept in {tempfile.gettempdir()}: {error.strerror}") from error
 
 
 def _anonymous() -> int:

@@ -130,6 +130,6 @@ class ExtentFile(_ReadOnly):
         if self._copied is None:
             database, copy = self._database, ExtentCopy(self._row)
             head = retry_once(database.shard).head
-            retry_once(lambda: copy.extend(database, self._row, head))
+            retry_once(copy.extend, database, self._row, head)
             self._copied = RealFile(copy.descriptor())
         return self._copied

@@ -97,7 +97,7 @@ class DatabaseFollower(SpanReader):
         row = self._extents().get(span.key)
         if row is None:
             raise FileNotFoundError(span.key[0])
-        return retry_once(lambda: self._copies.mapped(row, span.end))
+        return retry_once(self._copies.mapped, row, span.end)
 
     @override
     def _path(self, segment: MappedSegment) -> str:

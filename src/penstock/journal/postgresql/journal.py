@@ -10,8 +10,8 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 
 from typing_extensions import override
 
@@ -42,13 +42,7 @@ from penstock.journal.postgresql.retries import unavailable
 from penstock.journal.postgresql.server import check_server, warn_of_server
 from penstock.journal.postgresql.standby import DatabaseStandby
 from penstock.journal.postgresql.tools import PostgresTools
-from penstock.journal.postgresql.transfer import (
-    ArrivalDatabase,
-    DatabaseSource,
-    DatabaseTarget,
-    database_source,
-    database_target,
-)
+from penstock.journal.postgresql.transfer import ArrivalDatabase, DatabaseSource, DatabaseTarget
 from penstock.journal.postgresql.values import GIVEN_UP, DatabaseValues
 from penstock.journal.postgresql.writer import HeadWriter
 from penstock.journal.unbounded_space import UnboundedSpace
@@ -252,12 +246,16 @@ class PostgresJournal(DatabaseJournal, Journal):
         return PostgresTools(self._address)
 
     @override
-    def transfer_source(self) -> AbstractContextManager[DatabaseSource]:
-        return database_source(PostgresDatabase(self._address))
+    @contextmanager
+    def transfer_source(self) -> Iterator[DatabaseSource]:
+        with closing(PostgresDatabase(self._address)) as database:
+            yield DatabaseSource(database)
 
     @override
-    def transfer_target(self) -> AbstractContextManager[DatabaseTarget]:
-        return database_target(ArrivalDatabase(self._address))
+    @contextmanager
+    def transfer_target(self) -> Iterator[DatabaseTarget]:
+        with closing(ArrivalDatabase(self._address)) as database:
+            yield DatabaseTarget(database)
 
 
 def name_owner() -> str:

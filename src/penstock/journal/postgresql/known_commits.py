@@ -181,8 +181,8 @@ def decode_note(raw: bytes, path: str) -> tuple[int, KnownBlock | None] | None:
         return identity, KnownBlock(note.pop("extent"), BlockMark(**note)) if note else None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise JournalRefused(
-            f"{path} can not be read: it should say how far this broker knows the journal. If that is whole, remove the"
-            " file"
+            f"{path} cannot be read: expected a note of the last block that this broker knows. If the journal is"
+            " complete, remove the file"
         ) from None
 
 

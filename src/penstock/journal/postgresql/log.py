@@ -11,7 +11,7 @@ import json
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from typing_extensions import override
 
@@ -41,6 +41,7 @@ from penstock.journal.postgresql.writer import HeadWriter
 from penstock.journal.segmented_log import SegmentedLog
 from penstock.schema import Kind
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -112,10 +113,10 @@ class DatabaseLog(SegmentedLog):
         self._kept = [segment for row, segment in segments if row.kept]
         self._segments = [segment for row, segment in segments if not row.kept]
         check_extents(self._where, shard, self._segments)
-        made_in = self._ask(lambda: database.value(MADE_IN))
+        made_in = self._ask(database.value, MADE_IN)
         self.put_back = is_another(made_in, rows, self._incarnation)
         if self.put_back:
-            accepted = self._ask(lambda: accepted_losses(database))
+            accepted = self._ask(accepted_losses, database)
             self._end = max(resume_after(shard.head, self._clock.now()), *(high for _, high in accepted), 0)
         elif self._segments:
             self._fence(self._segments[-1])
@@ -289,8 +290,8 @@ class DatabaseLog(SegmentedLog):
         """Keep cached blocks: most were written just now, and reading them again takes a round trip."""
         return False
 
-    def _ask(self, statement: Callable[[], T]) -> T:
-        return retry_read(statement, self._clock, READ_PATIENCE, UNREADABLE)
+    def _ask(self, statement: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return retry_read(lambda: statement(*args, **kwargs), self._clock, READ_PATIENCE, UNREADABLE)
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from penstock.journal.errors import JournalRefused, LogAway, LogDenied
 from penstock.journal.postgresql.clock import Clock
@@ -14,6 +14,7 @@ PATIENCE = 2.0
 #: Seconds between two tries: the first pause, and the longest.
 PAUSES = (0.05, 0.5)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -44,13 +45,13 @@ def retry_read(statement: Callable[[], T], clock: Clock, patience: float = PATIE
         raise unavailable(error, context) from error
 
 
-def retry_once(statement: Callable[[], T]) -> T:
+def retry_once(statement: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a statement, again if the connection was lost. Raises JournalRefused, or LogAway."""
     try:
         try:
-            return statement()
+            return statement(*args, **kwargs)
         except ConnectionLost:
-            return statement()
+            return statement(*args, **kwargs)
     except ConnectionLost as error:
         raise unavailable(error) from error
     except DatabaseError as error:

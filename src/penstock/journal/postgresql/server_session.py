@@ -208,7 +208,7 @@ class ServerSession:
         return found
 
     def _unreachable(self, error: Exception) -> DatabaseError:
-        text = f"{self.where} can not be reached: {_one_line(error)}"
+        text = f"{self.where} cannot be reached: {_one_line(error)}"
         if isinstance(error, self.driver.ProgrammingError):  # a parameter in the URL
             return DatabaseRefused(text)
         return self.denied(text) if turns_away(text) else ConnectionLost(text)

@@ -10,7 +10,7 @@ everything before a checkpoint is safe.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, Checkpoint
 from penstock.journal.errors import LogAway, Trimmed
@@ -39,6 +39,7 @@ from penstock.journal.postgresql.stored_blocks import BlockReader
 if TYPE_CHECKING:
     from penstock.journal.postgresql.journal import OwnedDatabase
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -78,7 +79,7 @@ class DatabaseStandby:
         A database standby that is promoted in between has the checkpoint only if it has the block.
         """
         rows = [row for row in self._ask(self._database.extents) if row.first < position <= row.end]
-        blocks = self._ask(lambda: self._database.blocks(rows[-1].first, position - 1, 1)) if rows else []
+        blocks = self._ask(self._database.blocks, rows[-1].first, position - 1, 1) if rows else []
         if position not in (at for at, _ in self._ask(self._database.checkpoints)):
             raise LogAway(f"{self._database.where}: the checkpoint at {position} is gone. It is looked for again")
         for block in blocks[:1]:
@@ -131,10 +132,10 @@ class DatabaseStandby:
         if only the last block that was read is missing: begin again with the checkpoint.
         """
         self._known.check_identity(shard.identity, database.where)
-        error = self._ask(lambda: pending_loss(database, shard))
+        error = self._ask(pending_loss, database, shard)
         if error is not None:
             raise error
-        lost = self._ask(lambda: self._known.lost_range(database, shard))
+        lost = self._ask(self._known.lost_range, database, shard)
         if lost is None and self._last is None and shard.head < self.position:
             lost = shard.head, self.position
         if lost is not None:
@@ -143,7 +144,7 @@ class DatabaseStandby:
 
     def _check_last(self, shard: ShardRow, database: Database) -> None:
         last = self._last
-        if last is None or self._ask(lambda: missing_range(database, shard, last)) is None:
+        if last is None or self._ask(missing_range, database, shard, last) is None:
             return
         self._last, self.position = None, FIRST_POSITION
         raise LogAway(
@@ -166,11 +167,11 @@ class DatabaseStandby:
             raise self._trimmed(shard)
 
     def _fetch(self, extent: int, position: int, size: int) -> list[BlockRow]:
-        return self._ask(lambda: self._database.blocks(extent, position, size))
+        return self._ask(self._database.blocks, extent, position, size)
 
-    def _ask(self, ask: Callable[[], T]) -> T:
+    def _ask(self, statement: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a statement once. A broker that stands by calls again later."""
         try:
-            return ask()
+            return statement(*args, **kwargs)
         except DatabaseError as error:
             raise unavailable(error) from error

@@ -18,7 +18,7 @@ from penstock.journal.postgresql.retries import retry_read
 WINDOW = 4 * 1024 * 1024
 #: Seconds for which reading waits for an unreachable database. The broker's loop may be waiting.
 READ_PATIENCE = 1.0
-UNREADABLE = "the journal can not be read: "
+UNREADABLE = "the journal cannot be read: "
 
 
 class BlockReader:

@@ -78,7 +78,7 @@ class PostgresTools(JournalTools):
 
     def _with(self, statement: Callable[[PostgresDatabase], T]) -> T:
         with closing(PostgresDatabase(self._address)) as database:
-            return retry_once(lambda: statement(database))
+            return retry_once(statement, database)
 
 
 def _create(database: PostgresDatabase) -> bool:

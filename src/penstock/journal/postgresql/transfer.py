@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Concatenate, ParamSpec
 
 from typing_extensions import override
 
@@ -36,6 +37,8 @@ from penstock.journal.transfer import (
     checked_blocks,
 )
 
+P = ParamSpec("P")
+
 #: Bytes per transaction.
 _PIECE = 8 * 2**20
 #: Bytes per part of a checkpoint.
@@ -55,8 +58,8 @@ class DatabaseSource(TransferSource):
         kept = [row for row in rows if row.kept]
         if kept:
             raise JournalRefused(f"{database.where} has damaged messages in the extent from {kept[0].first} on")
-        given_up = json.loads(retry_once(lambda: database.value(GIVEN_UP)) or b"[]")
-        made_in = retry_once(lambda: database.value(MADE_IN))
+        given_up = json.loads(retry_once(database.value, GIVEN_UP) or b"[]")
+        made_in = retry_once(database.value, MADE_IN)
         self.facts = TransferFacts(
             row.identity,
             row.created,
@@ -74,23 +77,20 @@ class DatabaseSource(TransferSource):
     def blocks(self, extent: TransferExtent) -> Iterator[TransferBlock]:
         row = self._rows[extent.sums.first]
         copy = ExtentCopy(row)
-        retry_once(lambda: copy.extend(self._database, row, row.end))
+        retry_once(copy.extend, self._database, row, row.end)
         with closing(RealFile(copy.descriptor())) as file:
             yield from checked_blocks(self._database.where, file, extent)
 
     @override
     def checkpoints(self) -> Iterator[tuple[int, bytes]]:
         for position, _ in retry_once(self._database.checkpoints):
-            data = self._checkpoint(position)
+            data = retry_once(self._database.checkpoint, position)
             if data is not None:
                 yield position, data
 
-    def _checkpoint(self, position: int) -> bytes | None:
-        return retry_once(lambda: self._database.checkpoint(position))
-
     @override
     def value(self, name: str) -> bytes | None:
-        return retry_once(lambda: self._database.value(name))
+        return retry_once(self._database.value, name)
 
     @override
     def confirm(self) -> None:
@@ -109,7 +109,6 @@ def _extent(row: ExtentRow) -> TransferExtent:
 class DatabaseTarget(TransferTarget):
     """A database that a journal is copied into."""
 
-    @override
     def __init__(self, database: ArrivalDatabase) -> None:
         self._database = database
         self._facts: TransferFacts | None = None
@@ -122,7 +121,7 @@ class DatabaseTarget(TransferTarget):
         self._facts, self._extents = facts, extents
         retry_once(database.make)
         owner = f"an unfinished copy of journal {facts.identity:016x} (penstock journal copy)"
-        epoch = retry_once(lambda: database.take(owner, facts))
+        epoch = retry_once(database.take, owner, facts)
         if epoch is None:
             shard = retry_once(database.shard)
             if shard.lease > 0:
@@ -134,36 +133,30 @@ class DatabaseTarget(TransferTarget):
         wanted = {extent.sums.first for extent in extents}
         for row in retry_once(database.extents):
             if row.first not in wanted:
-                self._forget(row.first)
-
-    def _forget(self, first: int) -> None:
-        retry_once(lambda: self._database.forget(self._epoch, first))
+                retry_once(database.forget, epoch, row.first)
 
     @override
     def reached(self, extent: TransferExtent) -> int:
-        return retry_once(lambda: self._database.reached(extent.sums.first)) or extent.sums.first
+        return retry_once(self._database.reached, extent.sums.first) or extent.sums.first
 
     @override
     def add(self, extent: TransferExtent, blocks: Iterable[TransferBlock], progress: Progress) -> None:
         database, first = self._database, extent.sums.first
-        retry_once(lambda: database.prepare(first))
-        retry_once(lambda: database.put_extent(self._epoch, extent, finished=extent is not self._extents[-1]))
+        retry_once(database.prepare, first)
+        retry_once(database.put_extent, self._epoch, extent, finished=extent is not self._extents[-1])
         for some in in_pieces(blocks, _PIECE):
-            self._put(first, some)
+            self._ours(database.put_blocks, first, some)
             progress(sum(len(block.data) for block in some))
-
-    def _put(self, first: int, blocks: list[TransferBlock]) -> None:
-        self._ours(retry_once(lambda: self._database.put_blocks(self._epoch, first, blocks)))
 
     @override
     def put_checkpoint(self, position: int, data: bytes) -> None:
         self._move_head()  # a checkpoint must not be above the head
         parts = [data[at : at + _PART] for at in range(0, len(data), _PART)]
-        self._ours(retry_once(lambda: self._database.put_checkpoint(self._epoch, position, parts, keep=2)))
+        self._ours(self._database.put_checkpoint, position, parts, keep=2)
 
     @override
     def put_value(self, name: str, value: bytes) -> None:
-        self._ours(retry_once(lambda: self._database.put_value(self._epoch, name, value)))
+        self._ours(self._database.put_value, name, value)
 
     @override
     def end(self, progress: Progress) -> None:
@@ -175,16 +168,17 @@ class DatabaseTarget(TransferTarget):
         if found.problems:
             raise JournalRefused(f"the copy in {self._database.where} is not sound: {found.problems[0].text}")
         if self._facts.put_back:
-            self._ours(retry_once(lambda: self._database.put_back(self._epoch)))
-        self._ours(retry_once(lambda: self._database.release(self._epoch)))
+            self._ours(self._database.put_back)
+        self._ours(self._database.release)
 
     def _move_head(self) -> None:
         assert self._facts is not None
         facts, last = self._facts, self._extents[-1] if self._extents else None
-        self._ours(retry_once(lambda: self._database.move_head(self._epoch, facts, last)))
+        self._ours(self._database.move_head, facts, last)
 
-    def _ours(self, done: bool) -> None:
-        if not done:
+    def _ours(self, statement: Callable[Concatenate[int, P], bool], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run a statement that names our epoch. Raises JournalRefused if another copy has begun."""
+        if not retry_once(statement, self._epoch, *args, **kwargs):
             raise JournalRefused(f"another copy into {self._database.where} has begun: this one has ended")
 
 
@@ -274,17 +268,3 @@ _MOVE_HEAD = """update {schema}.shard set head = %(head)s, low = %(low)s, floor 
 
 def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
-
-
-@contextmanager
-def database_source(database: ReadableDatabase) -> Iterator[DatabaseSource]:
-    """A journal in a database. Raises JournalRefused if a broker owns it, or there is none."""
-    with closing(database):
-        yield DatabaseSource(database)
-
-
-@contextmanager
-def database_target(database: ArrivalDatabase) -> Iterator[DatabaseTarget]:
-    """A database to copy into."""
-    with closing(database):
-        yield DatabaseTarget(database)

@@ -159,15 +159,7 @@ class HeadWriter:
         Raises Fenced, or LogFull, LogAway or LogFailed, after which the log goes on.
         """
         self.check()
-        try:
-            done = retry(lambda: change(self.epoch), self._clock)
-        except DatabaseFull as error:
-            raise _full(error) from error
-        except ConnectionLost as error:
-            raise unavailable(error) from error
-        except DatabaseRefused as error:
-            raise LogFailed(f"the database refused: {error}") from error
-        if not done:
+        if not self._retry(lambda: change(self.epoch), at_head=False):
             self._refused()
 
     def release(self) -> None:
@@ -245,14 +237,14 @@ class HeadWriter:
                 )
             )
 
-    def _retry(self, statement: Callable[[], T]) -> T:
-        """Run a statement that may run twice until it is answered."""
+    def _retry(self, statement: Callable[[], T], *, at_head: bool = True) -> T:
+        """Run a statement that may run twice until it is answered. ``at_head``: a refusal ends the writer."""
 
         def run() -> T:
             try:
                 return statement()
             except ConnectionLost:
-                self._unchecked = True
+                self._unchecked = self._unchecked or at_head
                 raise
 
         try:
@@ -262,7 +254,8 @@ class HeadWriter:
         except ConnectionLost as error:
             raise unavailable(error) from error
         except DatabaseRefused as error:
-            raise self._end(LogFailed(f"the database refused: {error}")) from error
+            failure = LogFailed(f"the database refused: {error}")
+            raise (self._end(failure) if at_head else failure) from error
 
     def _end(self, failure: LogError) -> LogError:
         """From now on accept nothing, and let nothing be handed out."""
