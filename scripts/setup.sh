@@ -2,7 +2,7 @@
 #
 # .venv/.penstock-set-up says how far the set-up came and where: "making - FOLDER", "installing - FOLDER", and at the
 # end "CHECKSUM-OF-PYPROJECT FOLDER". So the second time is quick, an interrupted set-up goes on where it can, a moved
-# checkout or a changed pyproject.toml is noticed, and a .venv that somebody else made is left alone.
+# checkout or a changed pyproject.toml is noticed, and a .venv that this script did not make is left alone.
 fail() { printf 'set-up: %s\n' "$1" >&2; shift; for line in "$@"; do printf '        %s\n' "$line" >&2; done; exit 3; }
 
 HERE="$(pwd -P)"

@@ -111,7 +111,7 @@ class State(Enum):
     NONE = "from source"
     OFF = f"from source: {VARIABLE}=off"
     STALE = "from source: the compiled modules are out of date (penstock compile)"
-    BROKEN = "from source: the compiled modules can not be loaded (penstock compile)"
+    BROKEN = "from source: the compiled modules cannot be loaded (penstock compile)"
 
 
 class _Finder:

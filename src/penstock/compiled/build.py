@@ -117,7 +117,7 @@ def _writable_folder() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CompileError(f"compiled modules can't be kept in {FOLDER}: {error.strerror or error}") from None
+        raise CompileError(f"compiled modules cannot be kept in {FOLDER}: {error.strerror or error}") from None
 
 
 def check_tools() -> None:
