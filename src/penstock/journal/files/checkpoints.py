@@ -37,16 +37,16 @@ class CheckpointReader:
         self.report: list[str] = []
 
     def positions(self) -> list[int]:
-        """See CheckpointStore."""
+        """The positions with a checkpoint, oldest first."""
         return sorted(int(name[:16], 16) for name in self._files.names() if _NAME.fullmatch(name))
 
     def size(self, position: int) -> int:
-        """See CheckpointStore."""
+        """The bytes of the checkpoint at a position."""
         with contextlib.closing(self._files.open(checkpoint_name(position))) as file:
             return file.size()
 
     def newest_good(self) -> Checkpoint | None:
-        """See CheckpointStore."""
+        """The newest readable one. Adds skipped ones to ``report``."""
         for position in reversed(self.positions()):
             try:
                 return self.read(position)

@@ -63,10 +63,6 @@ class MappedSegment(HeldExtent):
 
     @override
     def blocks(self, start: int, stop: int, *, verify: bool = True) -> Iterator[Block]:
-        """The blocks that have events from ``start`` up to ``stop``, which must not lie behind the committed position.
-
-        Raises BlockError at an invalid one. Without ``verify`` the checksums of bodies are not verified.
-        """
         offset = self.offset_of(max(start, self.first), stop)
         before: BlockHeader | None = None
         run = _Run(self._verified)
@@ -116,7 +112,6 @@ class MappedSegment(HeldExtent):
 
     @override
     def marks(self, limit: int) -> tuple[list[int], list[int]]:
-        """Positions of blocks and where those start in the file, for every 64 KiB or so; at last, where all end."""
         index = self._index_up_to(limit)
         with self._lock:
             end = (self._walked_position, self._walked_to)
@@ -126,7 +121,6 @@ class MappedSegment(HeldExtent):
 
     @override
     def name_of(self, number: int, limit: int) -> QueueName | None:
-        """The name of a queue that a row of this segment mentions; None if the journal does not contain it."""
         name = self._catalogue.names.get(number)
         if name is None:
             with self._lock:
@@ -136,7 +130,6 @@ class MappedSegment(HeldExtent):
 
     @override
     def catalogue(self, limit: int) -> SegmentCatalogue:
-        """The queues at its end. Look, don't touch."""
         with self._lock:
             self._walk(limit)
         return self._catalogue

@@ -88,7 +88,7 @@ def _valid(raw: bytes, magic: bytes) -> bool:
 
 
 class SegmentHeader(NamedTuple):
-    """See the drawing above."""
+    """The header, as drawn above. ``created`` is the time of the first event."""
 
     durability: Durability
     identity: int
@@ -120,7 +120,7 @@ class SegmentHeader(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """See the drawing above."""
+    """The footer, as drawn above. ``entries`` is the number of index entries."""
 
     flags: int
     first: int

@@ -117,16 +117,16 @@ class _Planner:
                 self._rewrite(segment, after.first if after is not None and after.header is not None else None)
             else:
                 self._keep(segment)
-        self._reach(segments)
+        self._bridge_lost_end(segments)
         plan.lost += [each.lost for each in self.found.problems if is_kept(each.file) and each.lost]
         last = max((high for _, high in plan.lost), default=0)
         plan.moved += [f"{at:016x}.ckpt" for at, _, bad in self.found.checkpoints if bad or at < last]
         if not plan.idle:
             plan.strays += [self.found.blank] if self.found.blank is not None else []
-            self._put_down()
+            self._plan_marks()
         return plan
 
-    def _put_down(self) -> None:
+    def _plan_marks(self) -> None:
         """Plan the new contents of ``penstock.json`` and ``tail``."""
         plan = self.plan
         end = self.begin if self.end is None else self.end
@@ -138,7 +138,7 @@ class _Planner:
         floor = self.tail.floor if self.tail else start
         plan.tail = Tail(self.durability, self.identity, end, floor, 0, start, self.epoch)
 
-    def _note_missing(self, segment: SegmentSurvey) -> None:
+    def _check_start(self, segment: SegmentSurvey) -> None:
         """Before the first segment of which anything is kept: required events before it are lost."""
         if self.end is None and self.begin < segment.first:
             self.plan.lost.append((self.begin, segment.first))
@@ -147,23 +147,23 @@ class _Planner:
         """Keep a valid segment unchanged, unless its predecessor overlaps it."""
         header = segment.header
         assert header is not None
-        self._note_missing(segment)
+        self._check_start(segment)
         if self.end is not None and (self.end, self.chain) != (header.after, header.chain):
             if self.end >= header.after:
                 self._rewrite(segment, None)
                 return
             self.plan.new.append(self._bridge((self.end, header.after), None)._replace(chain=header.chain))
-        self._move_on(segment.end, segment.chain, segment.last_at)
+        self._advance(segment.end, segment.chain, segment.last_at)
 
     def _rewrite(self, segment: SegmentSurvey, limit: int | None) -> None:
         """Plan new segments from the valid blocks of a damaged one, one for each run without a loss."""
         pieces: list[NewSegment] = []
-        for run in self._cut(segment, limit):
+        for run in self._runs_up_to(segment, limit):
             if pieces and run.first == self.end:
                 pieces[-1].runs.append(run)
             elif not pieces and run.first == segment.first and self.end in (None, run.first, _after(segment)):
-                self._note_missing(segment)
-                pieces.append(self._same_start(segment, run))
+                self._check_start(segment)
+                pieces.append(self._continue_segment(segment, run))
             else:
                 lost = (self.begin if self.end is None else self.end, run.first)
                 pieces.append(self._bridge(lost, segment)._replace(runs=[run]))
@@ -172,12 +172,12 @@ class _Planner:
             footer = segment.footer
             chain = footer.chain if footer is not None and footer.end == run.end else last.crc
             pieces[-1] = pieces[-1]._replace(chain=chain)
-            self._move_on(run.end, chain, last.base)
+            self._advance(run.end, chain, last.base)
         self.plan.new += pieces
         names = {piece.name for piece in pieces}
         (self.plan.copied if segment.name in names else self.plan.moved).append(segment.name)
 
-    def _same_start(self, segment: SegmentSurvey, run: BlockRun) -> NewSegment:
+    def _continue_segment(self, segment: SegmentSurvey, run: BlockRun) -> NewSegment:
         """A new segment with the header of the old one, if that is readable."""
         old, first = segment.header, self._first_header(segment, run)
         header = SegmentHeader(
@@ -213,7 +213,7 @@ class _Planner:
         block = bridge_block(catalogue, lost, self.last_at, self.epoch, previous, seen=seen or lost[1])
         return NewSegment(header, block, segment.name if segment else "", [], clean=True)
 
-    def _reach(self, segments: list[SegmentSurvey]) -> None:
+    def _bridge_lost_end(self, segments: list[SegmentSurvey]) -> None:
         """If the end is lost, resume far above anything that readers can have seen: no position may name two events."""
         known = [position for position, _, bad in self.found.checkpoints if bad is None]
         known += [segment.end for segment in segments]
@@ -226,15 +226,15 @@ class _Planner:
         nothing_left = not segments and any(problem.lost for problem in self.found.problems)
         # The position at which the last start resumed, if it appended nothing, is no loss.
         if highest > end and (nothing_left or highest not in (end + GAP, resumed)):
-            self._finish(segments[-1:])
+            self._finish_last(segments[-1:])
             end = self.begin if self.end is None else self.end
             is_known = segments or self.tail is not None
             resumes = highest + GAP if is_known else resume_after(highest, time.time_ns() // 1000)
             self.plan.new.append(self._bridge((end, resumes), None, seen=highest))
             self.plan.lost[-1] = (end, highest)
-            self._move_on(resumes, 0, self.last_at)
+            self._advance(resumes, 0, self.last_at)
 
-    def _finish(self, last: list[SegmentSurvey]) -> None:
+    def _finish_last(self, last: list[SegmentSurvey]) -> None:
         """The former last segment needs a footer now that another one follows."""
         for segment in last:
             if segment.footer is None and not segment.damaged and segment.header is not None and segment.runs:
@@ -245,13 +245,13 @@ class _Planner:
                 if segment.header is not None:
                     self.end, self.chain = self.before
 
-    def _move_on(self, end: int, chain: int, last_at: int) -> None:
+    def _advance(self, end: int, chain: int, last_at: int) -> None:
         self.before = (self.end, self.chain)
         self.end, self.chain, self.last_at = end, chain, max(self.last_at, last_at)
 
     # Reading blocks
 
-    def _cut(self, segment: SegmentSurvey, limit: int | None) -> list[BlockRun]:
+    def _runs_up_to(self, segment: SegmentSurvey, limit: int | None) -> list[BlockRun]:
         """The runs up to a position. An interrupted repair has already written the rest to another file."""
         if limit is None or segment.end <= limit:
             return segment.runs

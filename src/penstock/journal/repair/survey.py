@@ -215,50 +215,50 @@ class _Surveyor:
 
     def run(self) -> Survey:
         names = self.disk.names()
-        self._folder(names)
-        headers = self._headers(sorted(name for name in names if _SEGMENT.fullmatch(name)))
-        identity = self._identity(headers)
+        self._read_folder(names)
+        headers = self._read_headers(sorted(name for name in names if _SEGMENT.fullmatch(name)))
+        identity = self._choose_identity(headers)
         if self.found.tail is None:
-            self._note(TAIL, "it is missing or torn: the next start replaces it")
+            self._add_note(TAIL, "it is missing or torn: the next start replaces it")
         elif self.found.tail.identity != identity:
-            self._note(TAIL, "it belongs to another journal: the next start replaces it")
+            self._add_note(TAIL, "it belongs to another journal: the next start replaces it")
             self.found.tail = None
-        for segment, is_last in self._ours(headers, identity):
+        for segment, is_last in self._own_segments(headers, identity):
             with _opened(self.disk, segment.file) as file, suppress(FileNotFoundError):  # trimmed meanwhile
                 if file is not None:
                     _SegmentSurveyor(file, segment, self, is_last=is_last).run()
                     self.found.segments.append(segment)
-        self._pass_over_blank()
-        self._start(identity)
-        self._links()
-        self._end()
+        self._drop_blank_segment()
+        self._check_start(identity)
+        self._check_links()
+        self._check_end()
         if self.deep:
-            self._checkpoints(identity)
-            self._kept(sorted(filter(is_kept, names)))
+            self._check_checkpoints(identity)
+            self._check_kept_segments(sorted(filter(is_kept, names)))
         self._judge_blocks()
         return self.found
 
-    def bad(self, file: str, offset: int, text: str, lost: Range | None = None, *, stops: bool = True) -> None:
+    def add_problem(self, file: str, offset: int, text: str, lost: Range | None = None, *, stops: bool = True) -> None:
         """Record damage."""
         self.found.problems.append(Defect(file, offset, text, lost, stops))
 
-    def _note(self, file: str, text: str, offset: int = 0) -> None:
+    def _add_note(self, file: str, text: str, offset: int = 0) -> None:
         self.found.notes.append(Finding(file, offset, 0, self.found.end, text))
 
     # Which files belong to the journal
 
-    def _folder(self, names: list[str]) -> None:
+    def _read_folder(self, names: list[str]) -> None:
         if FOLDER not in names:
-            self.bad(FOLDER, 0, "it is missing")
+            self.add_problem(FOLDER, 0, "it is missing")
             return
         try:
             self.found.folder = Folder.decode(read_whole(self.disk, FOLDER))
         except OtherFormat as error:
             raise JournalRefused(f"{self.disk.where}/{FOLDER} can not be used: {error}") from None
         except (ValueError, KeyError, TypeError) as error:
-            self.bad(FOLDER, 0, f"it can not be used: {error}")
+            self.add_problem(FOLDER, 0, f"it can not be used: {error}")
 
-    def _headers(self, names: list[str]) -> list[tuple[str, SegmentHeader | None]]:
+    def _read_headers(self, names: list[str]) -> list[tuple[str, SegmentHeader | None]]:
         """The files with blocks or a header: the name and header of each."""
         headers: list[tuple[str, SegmentHeader | None]] = []
         for name in names:
@@ -272,7 +272,7 @@ class _Surveyor:
                     headers.append((name, header))
         return headers
 
-    def _identity(self, headers: list[tuple[str, SegmentHeader | None]]) -> int:
+    def _choose_identity(self, headers: list[tuple[str, SegmentHeader | None]]) -> int:
         """The journal's identity: that of most files. ``penstock.json`` wins a tie."""
         folder, tail = self.found.folder, self.found.tail
         known = [folder.identity] if folder is not None else []
@@ -280,11 +280,11 @@ class _Surveyor:
         known += [header.identity for _, header in headers if header is not None]
         identity = max(known, key=known.count) if known else 0
         if folder is not None and folder.identity != identity:
-            self.bad(FOLDER, 0, "it belongs to another journal")
+            self.add_problem(FOLDER, 0, "it belongs to another journal")
             self.found.folder = None
         return identity
 
-    def _ours(
+    def _own_segments(
         self, headers: list[tuple[str, SegmentHeader | None]], identity: int
     ) -> Iterator[tuple[SegmentSurvey, bool]]:
         """The segments of this journal in order, and whether each is the last. Records all others as strays."""
@@ -292,25 +292,27 @@ class _Surveyor:
         # Correctly named files come first: of two with the same header, the one with its own name counts.
         for name, header in sorted(headers, key=lambda each: not _is_named(*each)):
             if header is not None and header.identity != identity:
-                self._stray(name, "it belongs to another journal: move it out of the folder")
+                self._add_stray(name, "it belongs to another journal: move it out of the folder")
                 continue
             first = header.first if header is not None else int(name[:16], 16)
             segment = SegmentSurvey(name, first, header)
             if first in segments:
-                self._stray(name, f"{segments[first].file} is the segment from position {first} on: move this one out")
+                self._add_stray(
+                    name, f"{segments[first].file} is the segment from position {first} on: move this one out"
+                )
                 continue
             segments[first] = segment
             if name != segment.name:
-                self.bad(name, 0, f"it was renamed: it is {segment.name}")
+                self.add_problem(name, 0, f"it was renamed: it is {segment.name}")
         ordered = [segments[first] for first in sorted(segments)]
         for segment in ordered:
             yield segment, segment is ordered[-1]
 
-    def _stray(self, name: str, text: str) -> None:
+    def _add_stray(self, name: str, text: str) -> None:
         self.found.strays.append(name)
-        self.bad(name, 0, text)
+        self.add_problem(name, 0, text)
 
-    def _pass_over_blank(self) -> None:
+    def _drop_blank_segment(self) -> None:
         """Ignore a last segment without blocks, unless it may have had some that were shown and then lost."""
         found = self.found
         last = found.segments[-1] if found.segments else None
@@ -324,11 +326,11 @@ class _Surveyor:
                 found.blank = name
                 found.notes.append(Finding(name, 0, size, position, "its header was never written: removed"))
             else:
-                self._stray(name, "its header is unreadable, and nothing in it is a block of a journal")
+                self._add_stray(name, "its header is unreadable, and nothing in it is a block of a journal")
 
     # Continuity
 
-    def _start(self, identity: int) -> None:
+    def _check_start(self, identity: int) -> None:
         """Check that the oldest segments are there. Their removal is recorded beforehand."""
         found = self.found
         folder = found.folder
@@ -337,24 +339,24 @@ class _Surveyor:
         tails = [found.tail, self.kept_tail if self.kept_tail and self.kept_tail.identity == identity else None]
         found.start = max([folder.start if folder else 0, *(tail.start for tail in tails if tail)])
         if not found.segments:
-            self._nothing_left(folder)
+            self._report_empty(folder)
         elif (missing := found.missing_start) is not None:
             text = f"the journal begins at position {missing[0]}: the segments before this one are missing"
-            self.bad(found.segments[0].file, 0, text, missing)
+            self.add_problem(found.segments[0].file, 0, text, missing)
         newest = max((segment.header.epoch for segment in found.segments if segment.header), default=0)
         if folder is not None and folder.epoch < newest:
-            self._note(FOLDER, f"it has epoch {folder.epoch}, but the journal {newest}: the next start corrects it")
+            self._add_note(FOLDER, f"it has epoch {folder.epoch}, but the journal {newest}: the next start corrects it")
 
-    def _nothing_left(self, folder: Folder | None) -> None:
+    def _report_empty(self, folder: Folder | None) -> None:
         found = self.found
         committed = found.tail.committed if found.tail else 0
         if FIRST_POSITION < committed != found.resumes or (folder is not None and folder.start):
             start = max(found.start, FIRST_POSITION)
-            highest = max([committed, *self._good_checkpoints(folder)])
+            highest = max([committed, *self._valid_checkpoints(folder)])
             lost = (start, highest if highest > start else start + GAP)
-            self.bad("the journal", 0, "no segment of it is left", lost)
+            self.add_problem("the journal", 0, "no segment of it is left", lost)
 
-    def _good_checkpoints(self, folder: Folder | None) -> Iterator[int]:
+    def _valid_checkpoints(self, folder: Folder | None) -> Iterator[int]:
         identity = folder.identity if folder else self.found.tail.identity if self.found.tail else 0
         checkpoints = CheckpointReader(self.disk, identity)
         for position in checkpoints.positions():
@@ -362,7 +364,7 @@ class _Surveyor:
                 checkpoints.read(position)
                 yield position
 
-    def _links(self) -> None:
+    def _check_links(self) -> None:
         """Each segment contains the end and the checksum of the one before it."""
         segments = self.found.segments
         for before, after in pairwise(list(segments)):
@@ -370,41 +372,41 @@ class _Surveyor:
             if header is None:
                 continue
             if before.end > after.first:
-                self.bad(before.file, 0, f"it overlaps {after.name}: a repair was interrupted")
+                self.add_problem(before.file, 0, f"it overlaps {after.name}: a repair was interrupted")
                 before.damaged = True
             elif before.end < header.after:
-                self._missing(before, after, header.after)
+                self._report_gap(before, after, header.after)
             elif not before.damaged and (before.end, before.chain) != (header.after, header.chain):
-                self.bad(before.file, before.size, f"it is not the segment that {after.name} was begun after")
+                self.add_problem(before.file, before.size, f"it is not the segment that {after.name} was begun after")
 
-    def _missing(self, before: SegmentSurvey, after: SegmentSurvey, wanted: int) -> None:
+    def _report_gap(self, before: SegmentSurvey, after: SegmentSurvey, wanted: int) -> None:
         found = self.found
         if before.end < found.start:
             # The segments between were removed on purpose, so this one was put back by hand.
             while found.segments[0] is not after:
-                self._stray(found.segments.pop(0).file, "it was removed before, and later ones too: move it out")
+                self._add_stray(found.segments.pop(0).file, "it was removed before, and later ones too: move it out")
         low = max(before.end, found.start)
         if low < wanted:
             text = f"it ends at position {before.end}, but {after.name} was begun when the log ended at {wanted}"
-            self.bad(before.file, before.size, text, (low, wanted))
+            self.add_problem(before.file, before.size, text, (low, wanted))
 
-    def _end(self) -> None:
+    def _check_end(self) -> None:
         """Compare the end with ``tail``, which has ``resumes`` if the last start appended nothing."""
         found = self.found
         end, tail = found.end, found.tail
         # A broker that stops writes a checkpoint at the end, and one that continues begins another segment.
         silent = tail is None and found.segments and found.segments[-1].clean
         if silent and end not in CheckpointReader(self.disk, 0).positions():
-            self._note(found.segments[-1].file, "it is unknown whether the journal continued after it")
+            self._add_note(found.segments[-1].file, "it is unknown whether the journal continued after it")
         if tail is None or not found.segments or not end < tail.committed != found.resumes:
             return
         text = f"the journal ends at position {end}, but {tail.committed} was confirmed"
         if tail.durability is Durability.OS:
             found.notes.append(Finding(found.segments[-1].file, 0, 0, end, text))
         else:
-            self.bad(found.segments[-1].file, 0, text, (end, tail.committed))
+            self.add_problem(found.segments[-1].file, 0, text, (end, tail.committed))
 
-    def _checkpoints(self, identity: int) -> None:
+    def _check_checkpoints(self, identity: int) -> None:
         checkpoints = CheckpointReader(self.disk, identity)
         for position in checkpoints.positions():
             name = f"{position:016x}.ckpt"
@@ -415,26 +417,26 @@ class _Surveyor:
                 continue
             except BadCheckpoint as error:
                 bad = str(error)
-                self.bad(name, 0, bad, stops=False)
+                self.add_problem(name, 0, bad, stops=False)
             self.found.checkpoints.append((position, size, bad))
         good = [position for position, _, bad in self.found.checkpoints if bad is None]
         for position in good[-1:] if self.found.segments else []:
-            self._judge_checkpoint(f"{position:016x}.ckpt", position)
+            self._check_newest_checkpoint(f"{position:016x}.ckpt", position)
 
-    def _judge_checkpoint(self, name: str, position: int) -> None:
+    def _check_newest_checkpoint(self, name: str, position: int) -> None:
         """A start uses the newest readable one."""
         found = self.found
         if position > found.end and position != found.resumes:
             if not any(problem.lost and problem.lost[1] >= position for problem in found.problems):
                 text = f"the journal ends at position {found.end}, but there is a checkpoint at {position}"
-                self.bad(found.segments[-1].file, 0, text, (found.end, position))
+                self.add_problem(found.segments[-1].file, 0, text, (found.end, position))
         elif not found.reaches(position) and found.missing_start is None:
-            self.bad(name, 0, TOO_OLD, stops=False)
+            self.add_problem(name, 0, TOO_OLD, stops=False)
             found.checkpoints = [
                 (at, size, bad or (TOO_OLD if at <= position else None)) for at, size, bad in found.checkpoints
             ]
 
-    def _kept(self, names: list[str]) -> None:
+    def _check_kept_segments(self, names: list[str]) -> None:
         """Report damage in kept segments that was not given up."""
         given_up = self.found.folder.given_up if self.found.folder else ()
         for name in names:
@@ -447,7 +449,7 @@ class _Surveyor:
                 for _, bad in scan(file, HEADER_SIZE, footer.blocks_end, footer.first, footer.end):
                     if bad is not None and not any(low <= bad.first and bad.end <= high for low, high in given_up):
                         text = f"messages in it are damaged, so it was kept when it was trimmed ({bad.reason})"
-                        self.bad(name, bad.offset, text, (bad.first, bad.end), stops=False)
+                        self.add_problem(name, bad.offset, text, (bad.first, bad.end), stops=False)
 
     def _judge_blocks(self) -> None:
         """Damage stops a start only after the checkpoint that it uses."""
@@ -495,7 +497,7 @@ class _SegmentSurveyor:
         segment.size = self.file.size()
         segment.footer = footer = read_footer(self.file, segment.first)
         if segment.header is None:
-            self._bad(0, "its header is unreadable")
+            self._add_problem(0, "its header is unreadable")
         else:
             segment.chain = segment.header.checksum
             segment.last_at = segment.header.created
@@ -507,12 +509,12 @@ class _SegmentSurveyor:
             return
         if footer is None and segment.header is not None:
             segment.built = Segment(segment.header)
-        self._blocks()
+        self._read_blocks()
         if segment.footer is not None and segment.footer.flags & RECHAINED:
             segment.chain = segment.footer.chain
-        self._index()
+        self._check_index()
 
-    def _blocks(self) -> None:
+    def _read_blocks(self) -> None:
         """Read block after block; after a bad one, continue with the next valid one."""
         segment = self.segment
         at: int | None = HEADER_SIZE
@@ -520,14 +522,14 @@ class _SegmentSurveyor:
         chain = segment.chain if segment.header is not None else None
         while at is not None:
             stop = segment.footer.blocks_end if segment.footer else self.file.size()
-            error = self._walk(BlockRun(at, at, position, position), stop, chain)
+            error = self._read_run(BlockRun(at, at, position, position), stop, chain)
             if error is None:
                 break
-            at, position, chain = self._after(error)
+            at, position, chain = self._continue_after(error)
         if at is not None and segment.footer is None and self.is_last:
-            self._note(self.file.size(), 0, "the file ends without allocated space after its last block")
+            self._add_note(self.file.size(), 0, "the file ends without allocated space after its last block")
 
-    def _walk(self, run: BlockRun, stop: int, chain: int | None) -> BlockError | None:
+    def _read_run(self, run: BlockRun, stop: int, chain: int | None) -> BlockError | None:
         """Add valid blocks to a run. Returns the error of the first bad one."""
         segment = self.segment
         try:
@@ -548,7 +550,7 @@ class _SegmentSurveyor:
                 segment.runs.append(run)
         return None
 
-    def _after(self, error: BlockError) -> tuple[int | None, int, int | None]:
+    def _continue_after(self, error: BlockError) -> tuple[int | None, int, int | None]:
         """Offset, position and chain with which to continue after a bad block; no offset at the end."""
         segment, offset = self.segment, error.offset
         position = segment.runs[-1].end if segment.runs else segment.first
@@ -560,37 +562,37 @@ class _SegmentSurveyor:
                 return None, position, None
             if next_valid(self.file, offset, position, SYNCED) is None:
                 text = f"the remains of an unfinished write are cut off ({error.reason})"
-                self._note(offset, self.file.size() - offset, text)
+                self._add_note(offset, self.file.size() - offset, text)
                 return None, position, None
         following = next_valid(self.file, offset, position)
         if following is not None and following.offset == offset and following.first == position:
             if following.header.previous == segment.chain:
                 return offset, position, segment.chain  # the writer was writing it at the first look
-            self._bad(offset, error.reason, end=following.end)
+            self._add_problem(offset, error.reason, end=following.end)
             return offset, position, None
         if following is None and segment.footer is None:
             return self._end_of_blocks(offset, position, error)
         high = following.first if following is not None else max(segment.end, position + 1)
-        self._bad(offset, error.reason, (position, high))
+        self._add_problem(offset, error.reason, (position, high))
         return (following.offset if following is not None else None), high, None
 
     def _end_of_blocks(self, offset: int, position: int, error: BlockError) -> tuple[None, int, None]:
         """A segment in the middle without a footer ends with its blocks; the next one knows if that is too early."""
-        self._bad(offset, f"its footer is unreadable ({error.reason})", stops=False)
+        self._add_problem(offset, f"its footer is unreadable ({error.reason})", stops=False)
         return None, position, None
 
-    def _index(self) -> None:
+    def _check_index(self) -> None:
         footer = self.segment.footer
         if footer is not None:
             raw = self.file.read(16 * footer.entries, footer.blocks_end)
             if crc32(raw) != footer.index_crc:
-                self._bad(footer.blocks_end, "its index is damaged; readers rebuild it each time", stops=False)
+                self._add_problem(footer.blocks_end, "its index is damaged; readers rebuild it each time", stops=False)
 
-    def _note(self, offset: int, size: int, text: str) -> None:
+    def _add_note(self, offset: int, size: int, text: str) -> None:
         segment = self.segment
         self.surveyor.found.notes.append(Finding(segment.file, offset, size, segment.end, text))
 
-    def _bad(
+    def _add_problem(
         self, offset: int, text: str, lost: Range | None = None, *, end: int | None = None, stops: bool = True
     ) -> None:
         """Record damage. In a finished segment, only damage after the checkpoint stops a start."""
@@ -598,4 +600,4 @@ class _SegmentSurveyor:
         surveyor = self.surveyor
         if stops and self.segment.footer is not None and self.segment.header is not None:
             surveyor.inside.append((len(surveyor.found.problems), lost[1] if lost else end or self.segment.end))
-        surveyor.bad(self.segment.file, offset, text, lost, stops=stops)
+        surveyor.add_problem(self.segment.file, offset, text, lost, stops=stops)
