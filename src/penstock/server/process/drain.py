@@ -1,4 +1,4 @@
-"""The end of serving: nobody new, those who wait are told, what is out goes back, what can be sent is sent."""
+"""Draining: no new clients; the rest is committed, answered and sent; messages in flight return to their queues."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from penstock.server.network.listeners import OpenListener
 from penstock.server.network.runtime import Runtime
 from penstock.server.process.companions import Companions
 
-#: Seconds that a stop goes on reading at most, while peers go on sending.
+#: Longest time for reading what clients still send, in seconds.
 LAST_READS = 0.3
-#: Seconds that a stop waits for room on a full disk, at most.
+#: Longest wait for room on a full disk, in seconds.
 WAIT_FOR_ROOM = 1.0
-#: Seconds that slow peers may keep another broker from taking over.
+#: Longest wait for slow clients before another broker can take over, in seconds.
 WAIT_FOR_PEERS = 0.3
 
 
 class Drain:
-    """Ends the sessions of a broker. ``failed`` tells whether something went wrong: then nobody is waited for."""
+    """Ends the sessions of a broker. Once ``failed`` returns true, it waits for no client."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class Drain:
         self._failed = failed
 
     async def run(self, seconds: float) -> None:
-        """Do it, in so many seconds at most."""
+        """Drain, in at most ``seconds``."""
         stuck = self._runtime.commits.full is not None or self._runtime.lease_hold.suspended
         patience = WAIT_FOR_ROOM if stuck else seconds
         deadline = time.monotonic() + patience
-        await self._read_what_came()
+        await self._read_the_rest()
         for listener in self._listeners:
             await listener.close()
         if not self._failed():
@@ -48,7 +48,7 @@ class Drain:
         await asyncio.sleep(0)
 
     async def _settle(self, deadline: float) -> None:
-        """Have everything committed and answered, and end the sessions."""
+        """Wait until everything is committed and answered, and end the sessions."""
         runtime = self._runtime
         runtime.broker.drain(runtime.now())
         runtime.turns.run()
@@ -60,8 +60,8 @@ class Drain:
             deadline = min(deadline, time.monotonic() + WAIT_FOR_PEERS)
         await self._wait(lambda: runtime.sessions, deadline)
 
-    async def _read_what_came(self) -> None:
-        """Peers that send and hang up have no other way to know: what arrived before the signal is still taken."""
+    async def _read_the_rest(self) -> None:
+        """Accept what arrived before the signal: clients that send and hang up could not learn otherwise."""
         runtime, ends = self._runtime, time.monotonic() + LAST_READS
         while not self._failed() and time.monotonic() < ends:
             before = runtime.loop.time()
