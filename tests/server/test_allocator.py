@@ -13,13 +13,13 @@ from penstock.server.system import allocator
 SCRIPT = """
 import sys
 from pathlib import Path
-from penstock.server.system.allocator import give_memory_back
+from penstock.server.system.allocator import return_freed_memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 if sys.argv[1] == "set":
-    assert give_memory_back()
+    assert return_freed_memory()
 for _ in range(3):
     bytes(4 * 2**20)  # freeing one is what makes the allocator keep later ones
 before = resident()
@@ -34,12 +34,12 @@ print(resident() - before - sum(map(len, small)))
 
 HOLES = """
 from pathlib import Path
-from penstock.server.system.allocator import give_memory_back, trim_heap
+from penstock.server.system.allocator import return_freed_memory, trim_heap
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-give_memory_back()
+return_freed_memory()
 blocks = [bytes(100_000) for _ in range(400)]
 for block in blocks:
     memoryview(block)[::4096].tobytes()
@@ -69,5 +69,5 @@ def test_large_blocks_go_back() -> None:
 
 def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("musl", "1.2"))
-    assert not allocator.give_memory_back()
+    assert not allocator.return_freed_memory()
     assert not allocator.trim_heap()

@@ -297,10 +297,10 @@ def test_a_file_that_is_put_back_brings_them_back() -> None:
 
     async def story(scene: Scene) -> None:
         await by_pops(scene)
-        await scene.scrub.look_again()
+        await scene.scrub.check_again()
         assert scene.runtime.broker.damaged == len(TOGETHER)  # it is as damaged as it was
         old.flip()
-        await scene.scrub.look_again()
+        await scene.scrub.check_again()
         assert scene.runtime.broker.damaged == 0
         sent = await by_pops(scene)
         assert [number for number in range(COUNT) if payload(number) in sent] == list(TOGETHER)
@@ -351,7 +351,7 @@ def test_upkeep_goes_on_and_keeps_the_damaged_segment() -> None:
         await by_pops(scene)
         assert scene.runtime.broker.damaged == len(TOGETHER)
         scene.disk.flip(kept, 8 * (old.offset + HEADER_SIZE + 100))
-        await scene.scrub.look_again()
+        await scene.scrub.check_again()
         sent = await by_pops(scene)
         assert all(payload(number) in sent for number in TOGETHER)
         for _ in range(40):  # something that can be trimmed

@@ -52,7 +52,7 @@ def live(story: Callable[[Scene], Awaitable[None]]) -> None:
 
 def test_the_heap_is_trimmed_once_after_work() -> None:
     async def story(scene: Scene) -> None:
-        look = scene.memory.look
+        look = scene.memory.check
         scene.work(WORK)
         assert not look(), "there was work just now"
         assert look()
@@ -68,8 +68,8 @@ def test_nothing_is_given_back_while_peers_talk() -> None:
         scene.work(WORK)
         for at in range(1, 4):
             scene.runtime.turns.received_at = float(at)
-            assert not scene.memory.look()
-        assert scene.memory.look()
+            assert not scene.memory.check()
+        assert scene.memory.check()
 
     live(story)
 
@@ -79,9 +79,9 @@ def test_blocks_that_were_read_for_a_backlog_are_forgotten() -> None:
         scene.work(1)
         last = scene.log.end - 1
         scene.log.messages([last])
-        scene.memory.look()
+        scene.memory.check()
         assert scene.log._locator._stretches, "one was asked for just now"
-        scene.memory.look()
+        scene.memory.check()
         assert not scene.log._locator._stretches
 
     live(story)
@@ -95,7 +95,7 @@ def test_with_many_peers_or_queues_nobody_waits_for_a_look_at_all_objects(monkey
         for few in (1_000, 0):
             monkeypatch.setattr(idle_memory, "FEW", few)
             scene.work(WORK)
-            assert [scene.memory.look(), scene.memory.look()] == [False, True]
+            assert [scene.memory.check(), scene.memory.check()] == [False, True]
         assert len(looks) == 1
 
     live(story)
@@ -114,7 +114,7 @@ def test_with_many_messages_out_neither(monkeypatch: pytest.MonkeyPatch) -> None
             [queue] = broker.queues.values()
             broker.subscribe(peer, queue, window, 1)
             scene.runtime.engine.commit(1)
-            assert [scene.memory.look(), scene.memory.look()] == [False, True]
+            assert [scene.memory.check(), scene.memory.check()] == [False, True]
             assert (broker.out, len(looks)) == (window, 1)
 
     live(story)

@@ -191,8 +191,8 @@ def test_it_is_renewed_while_the_loop_is_busy_but_not_for_ever(monkeypatch: pyte
         await keeper.stop()
         for silent, renewed in ((lease_keeper.MOST_SILENT / 2, True), (lease_keeper.MOST_SILENT + 1, False)):
             before, keeper.alive_at = lease.renewals, time.monotonic() - silent
-            keeper.look()
-            keeper.look()
+            keeper.check()
+            keeper.check()
             assert (lease.renewals > before) == renewed
 
     play(scene)
@@ -206,8 +206,8 @@ def test_it_is_renewed_beside_a_long_commit_but_not_for_ever(monkeypatch: pytest
             under_way = time.monotonic() - took, size
             monkeypatch.setattr(GroupCommit, "under_way", under_way)
             before, keeper.alive_at = lease.renewals, time.monotonic()
-            keeper.look()
-            keeper.look()
+            keeper.check()
+            keeper.check()
             assert (lease.renewals > before) == renewed
 
     play(scene)

@@ -1,4 +1,4 @@
-"""The life of the HTTP process: told what to be on standard input, over when that ends."""
+"""The life of the HTTP process: it reads settings from standard input and ends when that ends."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import uvicorn
+from typing_extensions import override
 
 from penstock.admin.acceptor import Acceptor
 from penstock.admin.connections import connection_type
@@ -20,22 +21,22 @@ from penstock.endpoint.companion import Reporter, begin, limit_memory, read_sett
 from penstock.endpoint.lines import BEAT_SECONDS, Failed, Ready
 from penstock.endpoint.sockets import listen_unix
 
-#: Seconds that requests on their way get at the end.
+#: Seconds for requests in progress at the end.
 GRACE = 1
 #: Seconds after which a quiet connection is closed.
 KEEP_ALIVE = 30
 UNFINISHED = 60
-#: Bytes that the process may allocate, beside six times the largest publish: received, decoded, sent on, and once more.
+#: Bytes that the process may allocate besides six times the largest publish: received, decoded and sent on, twice.
 MEMORY_BYTES = 2**30
-#: Connections that may wait to be accepted.
+#: Connections waiting to be accepted.
 BACKLOG = 256
 
 
-def main(told: BinaryIO, out: BinaryIO) -> int:
-    """Serve until ``told`` ends. Returns the exit code."""
+def main(stdin: BinaryIO, out: BinaryIO) -> int:
+    """Serve until ``stdin`` ends. Returns the exit code."""
     begin()
     reporter = Reporter(out, "the HTTP process")
-    if (settings := read_settings(told, AdminSettings)) is None:
+    if (settings := read_settings(stdin, AdminSettings)) is None:
         return 0
     try:
         listening = listen(settings.address)
@@ -47,12 +48,12 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
         reporter.say(Failed(reason=f"http can not listen on {settings.address}: {reason}"))
         return 1
     limit_memory(MEMORY_BYTES + 6 * largest_publish(settings))
-    asyncio.run(_serve(settings, config, listening, told, reporter))
+    asyncio.run(_serve(settings, config, listening, stdin, reporter))
     return 0
 
 
 async def _serve(
-    settings: AdminSettings, config: uvicorn.Config, listening: socket.socket, told: BinaryIO, reporter: Reporter
+    settings: AdminSettings, config: uvicorn.Config, listening: socket.socket, stdin: BinaryIO, reporter: Reporter
 ) -> None:
     service = AdminService(settings, reporter)
     config.loaded_app = service.app
@@ -60,7 +61,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
 
     def wait_for_end() -> None:
-        told.read()
+        stdin.read()
         loop.call_soon_threadsafe(end)
 
     def end() -> None:
@@ -68,7 +69,7 @@ async def _serve(
         service.stop()
 
     waiting = loop.run_in_executor(None, wait_for_end)
-    reporter.say(Ready(address=_told_address(settings, listening)))
+    reporter.say(Ready(address=_public_address(settings, listening)))
     await service.start()
     beating = asyncio.create_task(_beat(reporter))
     await server.serve(sockets=[listening])
@@ -79,22 +80,23 @@ async def _serve(
 
 
 async def _beat(reporter: Reporter) -> None:
-    """On the loop that answers requests: if it has no turn, nobody has."""
+    """Report life from the loop that answers requests."""
     while True:
         reporter.beat()
         await asyncio.sleep(BEAT_SECONDS)
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals alone: the broker tells us when to end."""
+    """Leaves signals alone: the end of standard input ends the process."""
 
+    @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """See uvicorn."""
         yield
 
+    @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn. Connections are taken by our own acceptor."""
+        """Accept connections with our own acceptor."""
 
         def make() -> asyncio.Protocol:
             kind: Any = self.config.http_protocol_class
@@ -118,7 +120,7 @@ def _config(settings: AdminSettings) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="error",  # what clients do wrong is answered, and would fill the log
+        log_level="error",  # errors of clients are answered, and would fill the log
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -130,7 +132,7 @@ def _config(settings: AdminSettings) -> uvicorn.Config:
 
 
 async def _nothing(scope: object, receive: object, send: object) -> None:
-    """Stands for the application until there is one."""
+    """A placeholder until the application exists."""
 
 
 def listen(address: str) -> socket.socket:
@@ -149,8 +151,8 @@ def listen(address: str) -> socket.socket:
     return listening
 
 
-def _told_address(settings: AdminSettings, listening: socket.socket) -> str:
-    """Where it really listens, as clients say it."""
+def _public_address(settings: AdminSettings, listening: socket.socket) -> str:
+    """The real address, as clients write it."""
     if settings.address.startswith("unix:"):
         return f"http+{settings.address}"
     scheme = "https" if settings.tls_certificate else "http"

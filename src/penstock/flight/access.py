@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import pyarrow.flight as fl
+from typing_extensions import override
 
 from penstock.endpoint.certificate_subjects import subject_of_identity
 from penstock.endpoint.rights import Allowed, Right
@@ -132,8 +133,8 @@ class _Headers(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no typ
 class HeaderReader(fl.ServerMiddlewareFactory):  # type: ignore[misc]
     """Extracts the token from the headers of each call."""
 
+    @override
     def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> _Headers:
-        """See pyarrow: it calls this before each call."""
         value = headers.get("authorization", [""])[0]
         text = value.decode("latin-1") if isinstance(value, bytes) else value
         scheme, _, token = text[:MOST_TOKEN].partition(" ")

@@ -18,7 +18,7 @@ REQUEST_BYTES = 8 * 2**20
 
 
 class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """See ``calls`` for what can be asked of it. Its threads are gRPC's.
+    """The Flight server. ``calls`` documents its calls, which run in threads of gRPC.
 
     The caller is identified before its call is decoded: a peer without any right learns nothing beyond the manual.
     """

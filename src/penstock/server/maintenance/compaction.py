@@ -25,7 +25,7 @@ from penstock.server.engine.engine import Engine, locations
 #: Messages, and payload bytes, of one piece.
 CARRY_MESSAGES = 1_000
 CARRY_BYTES = 4 * 2**20
-#: Bytes on disk of a message's copy besides its payload: about so many, and at most.
+#: Bytes on disk of a message's copy besides its payload: usually, and at most.
 ROW_BYTES = 48
 COPY_BYTES = 128
 #: Rows of a table that are counted together.

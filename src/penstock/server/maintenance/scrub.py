@@ -1,8 +1,8 @@
-"""Looking for damage before somebody meets it: old extents of the log are read once after a start, little by little.
+"""Scrubbing: finding damage in old extents of the log before a consumer does.
 
-A start reads what is behind its checkpoint, and no more. This reads the rest, in a thread that rests most of the time,
-and has the messages set aside whose payloads can't be read. Later it looks at these again: when what was lost is back,
-its messages go back to their places.
+A start reads only the blocks after its checkpoint. A thread that sleeps most of the time reads the rest once, and
+messages with unreadable payloads are set aside. These are checked again every minute: once the lost data is back, its
+messages return to their places.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from penstock.server.network.runtime import Runtime
 
 T = TypeVar("T")
 
-#: Bytes that are read at once, bytes a second at most, and how much longer it rests than it works.
+#: Bytes of one step, most bytes a second, and how much longer the thread sleeps than it works.
 STEP = 2**20
 RATE = 32 * 2**20
 REST = 4
-#: Seconds between two looks at messages that are set aside.
+#: Seconds between two checks of messages that are set aside.
 AGAIN = 60.0
-#: Messages that are looked for, or looked at, between two turns of the loop.
-LOOKED_FOR = 1_000
-LOOKED_AT = 20
+#: Most positions that are searched for, and most messages that are checked, between two turns of the loop.
+SEARCHED = 1_000
+CHECKED = 20
 
 
 class Scrub:
-    """The reading of old extents, and the looking again."""
+    """Checks old extents once, and set-aside messages again and again."""
 
     def __init__(self, runtime: Runtime, log: Log, *, again: float = AGAIN) -> None:
         self._runtime = runtime
@@ -45,21 +45,21 @@ class Scrub:
         self._stopping = Event()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the task."""
         self._task = self._runtime.loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Begin nothing more. The thread stops soon: see ``finish``."""
+        """Stop the task. The thread stops soon: see ``finish``."""
         self._stopping.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def finish(self) -> None:
-        """Wait until the thread has stopped."""
+        """Wait for the thread."""
         if self._reading is not None:
             await asyncio.wait([self._reading])
-            self._reading.exception()  # nobody asks for it any more
+            self._reading.exception()  # retrieved, so that asyncio does not log it
 
     async def _run(self) -> None:
         for extent in self._log.extents():
@@ -67,25 +67,25 @@ class Scrub:
                 await self._try(self.check(extent))
         while True:
             await asyncio.sleep(self._again)
-            await self._try(self.look_again())
+            await self._try(self.check_again())
 
     async def _try(self, work: Coroutine[None, None, None]) -> None:
-        """Whatever goes wrong with one extent: the others are looked at all the same."""
+        """Log a failure with one extent, and go on with the others."""
         try:
             await work
         except Exception as error:
-            self._runtime.log.error("looking for damage failed", reason=repr(error))
+            self._runtime.log.error("the search for damage failed", reason=repr(error))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         reading = self._reading = self._runtime.loop.run_in_executor(None, work)
         return await asyncio.shield(reading)
 
     async def check(self, extent: Extent) -> None:
-        """Read one extent, and set the messages aside that lie in damaged parts of it."""
+        """Read one extent, and set aside the messages in damaged parts of it."""
         runtime = self._runtime
         try:
             bad = await self._in_thread(partial(self._read, extent))
-        except (OSError, LookupError):  # it was trimmed meanwhile; what the disk refuses is told to who needs it
+        except (OSError, LookupError):  # trimmed meanwhile, or a failing disk, which those who need the data report
             return
         for each in bad:
             lost = (each.first, each.end)
@@ -94,7 +94,7 @@ class Scrub:
             damage = Damage(f"{each.place}: {each.reason}", lost)
             moved = [position for position, place in runtime.engine.moved.items() if lost[0] <= place < lost[1]]
             here = (position for position in range(*lost) if position not in runtime.engine.moved)
-            for positions in _pieces(chain(moved, here), LOOKED_FOR):
+            for positions in _pieces(chain(moved, here), SEARCHED):
                 await self._set_aside(positions, damage)
 
     async def _set_aside(self, positions: Sequence[int], damage: Damage) -> None:
@@ -106,7 +106,7 @@ class Scrub:
             await asyncio.sleep(0)
 
     def _is_free(self, queue: Queue, position: int) -> bool:
-        """Whether a message is neither set aside already nor with somebody who was shown it."""
+        """Whether a message is neither set aside nor delivered to a consumer."""
         out = queue.out.get(position)
         return position not in queue.damaged and (out is None or not out.shown)
 
@@ -123,12 +123,12 @@ class Scrub:
                 size, began = 0, time.monotonic()
         return bad
 
-    async def look_again(self) -> None:
-        """Look at the messages that are set aside: those that can be read again go back to their places."""
+    async def check_again(self) -> None:
+        """Return set-aside messages to their places if they can be read again."""
         runtime = self._runtime
         self._log.forget_damage()
         for queue in list(runtime.broker.queues.values()):
-            for positions in _pieces(list(queue.damaged), LOOKED_AT):
+            for positions in _pieces(list(queue.damaged), CHECKED):
                 await self._put_back(queue, positions)
 
     async def _put_back(self, queue: Queue, positions: Iterable[int]) -> None:

@@ -8,8 +8,8 @@ from penstock.journal.contract import Durability, OwnerOptions
 from penstock.server.maintenance.retention import Retention
 from penstock.server.options.broker_options import BrokerOptions
 
-#: Bytes of history that an ephemeral broker keeps for readers: at most so many, and at most this part of
-#: ``limits.state_bytes``. They are in so many extents, of at least so many bytes, which grow in steps.
+#: Most bytes of history that an ephemeral broker keeps for readers, which are also at most this part of
+#: ``limits.state_bytes``; the number of extents for it, the least size of one, and the step in which it grows.
 EPHEMERAL_HISTORY = 64 * 2**20
 EPHEMERAL_PART = 8
 EPHEMERAL_EXTENTS = 8

@@ -156,5 +156,5 @@ class Life:
     def _why(self) -> str:
         waiting = self._standing_by
         assert waiting is not None
-        serves = f"{waiting.owner} serves" if waiting.owner else "nobody serves yet"
+        serves = f"{waiting.owner} serves" if waiting.owner else "no broker serves yet"
         return f"this broker stands by: {waiting.trouble or serves}"

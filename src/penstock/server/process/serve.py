@@ -14,8 +14,8 @@ from penstock.server.network.listeners import ListenError
 from penstock.server.options.broker_options import BrokerOptions
 from penstock.server.options.environment import Variables
 from penstock.server.process.life import Life
-from penstock.server.system.allocator import give_memory_back
-from penstock.server.system.collector import look_seldom
+from penstock.server.system.allocator import return_freed_memory
+from penstock.server.system.collector import collect_rarely
 
 #: Exit codes: see ``penstock serve --help``. After ``UNDECIDED`` an operator must act before the broker can start.
 OK, FAILED, WRONG_USE, REFUSED, UNDECIDED = 0, 1, 2, 3, 5
@@ -23,8 +23,8 @@ OK, FAILED, WRONG_USE, REFUSED, UNDECIDED = 0, 1, 2, 3, 5
 
 def serve(options: BrokerOptions, variables: Variables | None = None) -> int:
     """Run a broker until a signal ends it. Returns the exit code. ``variables`` come from the environment."""
-    give_memory_back()
-    look_seldom()
+    return_freed_memory()
+    collect_rarely()
     log = Logger(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
     logging.basicConfig(handlers=[LibraryLog(log)])
     for unknown in variables.unknown if variables else ():
