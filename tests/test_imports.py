@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "penstock"
 
 #: What a broker is put together from.
-_SERVED = {"compiled", "schema", "patterns", "endpoint", "protocols", "wire", "core", "journal", "flight", "admin"}
+_SERVED = {"compiled", "schema", "patterns", "companions", "protocols", "wire", "core", "journal", "flight", "admin"}
 _SERVED |= {"tls_errors"}
 
 #: The arrows. ARCHITECTURE.md shows the same table with the reasons; a test below keeps the two alike.
@@ -37,14 +37,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"schema"},
     "journal": {"schema"},
     "client": {"protocols", "hosts", "tls_errors", "wire"},
-    "endpoint": {"patterns"},
-    "flight": {"schema", "patterns", "endpoint", "core", "journal"},
-    "sql": {"patterns", "endpoint", "journal", "flight"},
-    "admin": {"schema", "patterns", "endpoint", "core", "journal", "sql"},
+    "companions": {"patterns"},
+    "flight": {"schema", "patterns", "companions", "core", "journal"},
+    "sql": {"patterns", "companions", "journal", "flight"},
+    "admin": {"schema", "patterns", "companions", "core", "journal", "sql"},
     "spark": {"schema", "patterns", "protocols", "hosts", "web", "wire", "journal", "flight", "client"},
     "server": _SERVED,
-    "demo": {"protocols", "endpoint", "client", "flight", "spark"},
-    "bench": {"protocols", "endpoint", "wire", "client"},
+    "demo": {"protocols", "companions", "client", "flight", "spark"},
+    "bench": {"protocols", "companions", "wire", "client"},
     "cli": _SERVED | {"hosts", "client", "spark", "server", "demo", "bench"},
 }
 

@@ -7,7 +7,7 @@ The packages, each importing only what ARCHITECTURE.md allows it to:
 * :mod:`penstock.journal`: the durable, ordered log of events.
 * :mod:`penstock.server`: the broker process: listeners, sessions, commits, limits, maintenance.
 * :mod:`penstock.flight`: the Arrow Flight endpoint: the journal as tables, in a process of its own.
-* :mod:`penstock.endpoint`: what the processes beside the broker share: their start, rights, answers.
+* :mod:`penstock.companions`: what the broker and the processes beside it share: their start, requests, rights.
 * :mod:`penstock.admin`: the HTTP API, metrics and the web console, in a process of its own.
 * :mod:`penstock.sql`: SQL over the same tables, in processes that the HTTP process starts.
 * :mod:`penstock.web`: files for browsers.

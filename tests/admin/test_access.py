@@ -24,7 +24,7 @@ from penstock.admin.http import Response
 from penstock.admin.problems import problem
 from penstock.admin.routes import BY_NAME, ROUTES, Route
 from penstock.admin.store import StateFile
-from penstock.endpoint.rights import Allowed, AskRights
+from penstock.companions.rights import Allowed, AskRights
 from support.certificates import Authority
 from support.terminal import Terminal
 from support.web import Answer, Api, WebBroker, eventually

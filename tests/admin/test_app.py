@@ -16,7 +16,7 @@ from penstock.admin.gatekeeper import Gatekeeper
 from penstock.admin.http import Request, Response
 from penstock.admin.origins import Origins
 from penstock.admin.store import StateFile
-from penstock.endpoint.rights import Allowed, AskRights
+from penstock.companions.rights import Allowed, AskRights
 
 
 async def _everything(asked: AskRights) -> Allowed:

@@ -35,8 +35,8 @@ from penstock.admin.routes import BY_NAME
 from penstock.admin.store import StateFile
 from penstock.admin.watched_broker import WatchedBroker
 from penstock.client import connect
+from penstock.companions.rights import Allowed
 from penstock.core.policy import QueueRules
-from penstock.endpoint.rights import Allowed
 from penstock.journal.backup import BackupError, copy_journal, restore_backup
 from penstock.server.admin.http_companion import default_backups
 from support.brokers import BrokerProcess

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.endpoint.bounded_toml import PARTS
+from penstock.companions.bounded_toml import PARTS
 from support.brokers import companion
 from support.effort import processor_seconds
 from support.flights import Flight

@@ -21,7 +21,7 @@ from penstock.admin.settings import AdminSettings
 from penstock.admin.spans import TracedEvent, spans_of
 from penstock.admin.traces import Tracer
 from penstock.client import connect
-from penstock.endpoint.companion import Reporter
+from penstock.companions.startup import Reporter
 from support.brokers import BrokerProcess
 from support.web import WebBroker, eventually
 

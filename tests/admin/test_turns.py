@@ -12,9 +12,9 @@ import pytest
 from penstock.admin import admin_requests as requests
 from penstock.admin.service import AdminService
 from penstock.admin.settings import AdminSettings
+from penstock.companions.rights import Allowed, AskRights
+from penstock.companions.startup import Reporter
 from penstock.core.broker import Broker
-from penstock.endpoint.companion import Reporter
-from penstock.endpoint.rights import Allowed, AskRights
 from penstock.server.admin.queue_requests import QueueRequests
 from support.effort import TurnMeter
 from support.looking import NOW, runtime_of

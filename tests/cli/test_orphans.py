@@ -23,7 +23,7 @@ from support.web import WebBroker
 SOURCES = Path(penstock.__file__).parent
 #: What starts processes, in whatever module.
 STARTS = {"Popen", "create_subprocess_exec", "create_subprocess_shell", "fork", "get_context", "posix_spawn", "run"}
-#: Where that is done, and how those processes end with us: see ``endpoint/parent.py``.
+#: Where that is done, and how those processes end with us: see ``companions/parent.py``.
 KNOWN = {
     "bench/run.py": "end_with, in worker.py",
     "compiled/build.py": "standard input",

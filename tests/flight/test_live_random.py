@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock.companions.rights import Allowed
 from penstock.core.broker import Broker
-from penstock.endpoint.rights import Allowed
 from penstock.flight.access import Caller, Peer
 from penstock.flight.calls import Read
 from penstock.flight.flight_requests import LeasedMessages, LeasedRows, OutNow

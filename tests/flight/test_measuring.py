@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.endpoint.rights import Allowed
+from penstock.companions.rights import Allowed
 from penstock.flight.access import Caller, Peer
 from penstock.flight.calls import Advance, Plan
 from penstock.flight.history import History

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.endpoint.settings import EndpointSettings
+from penstock.companions.settings import CompanionSettings
 from penstock.server.flight.flight_companion import flight_process
 from penstock.server.logs import Logger
 from support.folders import Life
@@ -79,7 +79,7 @@ def test_it_is_started_again_once_the_system_lets_us(folder: Path, monkeypatch: 
                 await asyncio.sleep(0.02)
 
     async def live() -> None:
-        process = flight_process(EndpointSettings(journal=f"file:{folder}", address="127.0.0.1:0"), Logger(words))
+        process = flight_process(CompanionSettings(journal=f"file:{folder}", address="127.0.0.1:0"), Logger(words))
         await process.start()
         try:
             monkeypatch.setattr(sys, "executable", "/nowhere/python")

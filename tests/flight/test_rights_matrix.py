@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from penstock.endpoint.rights import Right
+from penstock.companions.rights import Right
 from penstock.flight import calls
 from penstock.flight.flight_server import ACTIONS, Endpoint
 from penstock.flight.machine import machine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.endpoint.rights import Allowed
+from penstock.companions.rights import Allowed
 from penstock.flight.access import Caller, Peer
 from penstock.flight.calls import Read, Share, Shared
 from penstock.flight.history import History

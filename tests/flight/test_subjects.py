@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.flight as fl
 import pytest
 
-from penstock.endpoint.certificate_subjects import common_name_of, subject_of_certificate
+from penstock.companions.certificate_subjects import common_name_of, subject_of_certificate
 from penstock.flight.access import peer_of
 from support.certificates import Authority, Certificate, client_context
 

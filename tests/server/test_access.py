@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.endpoint.rights import Right
+from penstock.companions.rights import Right
 from penstock.patterns import fits
 from penstock.server.network.access import IDENTITY_BYTES, Peer, Rights, allowed, plain_address
 from penstock.server.options.broker_options import AccessRule

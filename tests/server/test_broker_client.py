@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import pytest
 
-from penstock.endpoint.broker_client import AsyncBrokerClient, BrokerAway, BrokerClient
-from penstock.endpoint.framing import FRAME_BYTES, BrokerRefused, Refusal, Request
-from penstock.endpoint.readers_and_writers import DropWriter, ReaderRow, Readers
-from penstock.endpoint.rights import Allowed, AskRights
+from penstock.companions.broker_client import AsyncBrokerClient, BrokerAway, BrokerClient
+from penstock.companions.framing import FRAME_BYTES, BrokerRefused, Refusal, Request
+from penstock.companions.readers_and_writers import DropWriter, ReaderRow, Readers
+from penstock.companions.rights import Allowed, AskRights
 from penstock.flight.flight_requests import OutNow, Outs
 
 LENGTH = Struct("<I")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.admin.settings import AdminSettings
-from penstock.endpoint.settings import EndpointSettings
+from penstock.companions.settings import CompanionSettings
 from penstock.server.admin.http_companion import http_process
 from penstock.server.companions import companion_process as endpoints
 from penstock.server.companions.companion_process import CompanionProcess
@@ -30,7 +30,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Logger], C
     Life(folder).run(5).stop()
     journal, address = f"file:{folder}", "127.0.0.1:0"
     if request.param == "flight":
-        return lambda log: flight_process(EndpointSettings(journal=journal, address=address), log)
+        return lambda log: flight_process(CompanionSettings(journal=journal, address=address), log)
     settings = AdminSettings(version="0", code="from source", data="", journal=journal, address=address)
     return lambda log: http_process(settings, log)
 

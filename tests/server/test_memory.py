@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.companions.framing import Refusal
 from penstock.core.broker import Broker
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
-from penstock.endpoint.framing import Refusal
 from penstock.flight.flight_requests import Write
 from penstock.server.engine.engine import Engine
 from penstock.server.limits.state_memory import StateMemory

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.endpoint.framing import FRAME_BYTES, Refusal
-from penstock.endpoint.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers
-from penstock.endpoint.rights import Allowed, AskRights
+from penstock.companions.framing import FRAME_BYTES, Refusal
+from penstock.companions.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers
+from penstock.companions.rights import Allowed, AskRights
 from penstock.flight import flight_requests as requests
 from penstock.flight.calls import Written
 from penstock.server.companions.private_socket import MOST_CONNECTIONS, PrivateSocket

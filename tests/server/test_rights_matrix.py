@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from msgspec.structs import replace
 
-from penstock.endpoint.rights import Right
+from penstock.companions.rights import Right
 from penstock.server.network.access import Peer
 from penstock.server.network.session import Session
 from penstock.server.options.broker_options import AccessRule

@@ -34,7 +34,7 @@ class Attack(NamedTuple):
 
 def _toml(make: Callable[[int], str], bound: str, times: int = 10) -> Callable[[], Attack]:
     def attack() -> Attack:
-        from penstock.endpoint import bounded_toml
+        from penstock.companions import bounded_toml
 
         return Attack(getattr(bounded_toml, bound), make, bounded_toml.parse, times=times)
 
@@ -151,7 +151,7 @@ def _ticket(make: Callable[[int], bytes], bound: int = 0) -> Callable[[], Attack
 
 
 def _flight_pattern() -> Attack:
-    from penstock.endpoint.rights import Allowed
+    from penstock.companions.rights import Allowed
     from penstock.flight.access import Caller, Peer, queue_filter
     from penstock.flight.calls import Pick
     from penstock.patterns import MOST_CHARACTERS
@@ -308,16 +308,16 @@ def _nested(start: str, end: str) -> Callable[[int], str]:
 
 #: Each attack by its name, with the module of the package that it is about.
 ATTACKS: dict[str, tuple[str, Callable[[], Attack]]] = {
-    "TOML, bytes": ("endpoint/bounded_toml.py", _toml(lambda size: "#" * size, "TEXT_BYTES")),
-    "TOML, key": ("endpoint/bounded_toml.py", _toml(lambda parts: ".".join("a" * parts) + " = 1", "DEPTH", 10_000)),
-    "TOML, table": ("endpoint/bounded_toml.py", _toml(lambda parts: f"[{'.'.join('a' * parts)}]", "DEPTH", 10_000)),
-    "TOML, arrays": ("endpoint/bounded_toml.py", _toml(_nested("[", "]"), "DEPTH", 10_000)),
+    "TOML, bytes": ("companions/bounded_toml.py", _toml(lambda size: "#" * size, "TEXT_BYTES")),
+    "TOML, key": ("companions/bounded_toml.py", _toml(lambda parts: ".".join("a" * parts) + " = 1", "DEPTH", 10_000)),
+    "TOML, table": ("companions/bounded_toml.py", _toml(lambda parts: f"[{'.'.join('a' * parts)}]", "DEPTH", 10_000)),
+    "TOML, arrays": ("companions/bounded_toml.py", _toml(_nested("[", "]"), "DEPTH", 10_000)),
     "TOML, tables": (
-        "endpoint/bounded_toml.py",
+        "companions/bounded_toml.py",
         _toml(lambda depth: "a = " + "{a=" * depth + "1" + "}" * depth, "DEPTH", 10_000),
     ),
     "TOML, keys": (
-        "endpoint/bounded_toml.py",
+        "companions/bounded_toml.py",
         _toml(lambda count: "".join(f"{number:x}=1\n" for number in range(count)), "PARTS", 2),
     ),
     "HTTP query": ("admin/http.py", _query),
@@ -365,8 +365,8 @@ OURS: dict[str, str] = {
             "admin/handlers/sql.py",
             "demo/driver.py",
             "demo/pipelines.py",
-            "endpoint/companion.py",
-            "endpoint/framing.py",
+            "companions/startup.py",
+            "companions/framing.py",
             "journal/memory.py",
             "server/companions/request_table.py",
             "server/companions/companion_process.py",

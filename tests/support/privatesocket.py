@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.endpoint.framing import Refusal
+from penstock.companions.framing import Refusal
 from penstock.flight import flight_requests as requests
 from penstock.flight.calls import Written
 from penstock.server.companions.request_table import RequestTable

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client import connect
-from penstock.endpoint.readers_and_writers import ReaderRow
+from penstock.companions.readers_and_writers import ReaderRow
 from penstock.flight.calls import Action, Range, Read, Readers, Status
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.options import SourceSettings

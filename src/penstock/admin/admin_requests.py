@@ -1,4 +1,4 @@
-"""The HTTP process's requests to the broker: see ``endpoint.framing``. It also sends ``readers_and_writers``.
+"""The HTTP process's requests to the broker: see ``companions.framing``. It also sends ``readers_and_writers``.
 
 Each request does a bounded amount of work in the broker, whatever it holds: lists come in pieces, and work on many
 messages goes step by step. An answer that promises something is sent once that is durable.
@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
+from penstock.companions.framing import Change, Request
+from penstock.companions.rights import Right
 from penstock.core.policy import Policy
-from penstock.endpoint.framing import Change, Request
-from penstock.endpoint.rights import Right
 
 #: Queues, connections, locks or messages of one answer.
 PIECE = 500

@@ -14,7 +14,7 @@ from penstock.admin.admin_requests import QueueRow
 from penstock.admin.problems import ApiProblem, fail, problem
 from penstock.admin.resources.access import Grant, Role, Session
 from penstock.admin.store import StateFile
-from penstock.endpoint.rights import Allowed, AskRights, Right
+from penstock.companions.rights import Allowed, AskRights, Right
 from penstock.patterns import includes_namespace
 
 #: Seconds for which the broker's answer about a peer is cached. Tokens revoked over HTTP take effect at once.

@@ -17,9 +17,9 @@ from penstock.admin.acceptor import Acceptor
 from penstock.admin.connections import connection_type
 from penstock.admin.service import AdminService, largest_publish
 from penstock.admin.settings import AdminSettings
-from penstock.endpoint.companion import Reporter, begin, limit_memory, read_settings, wait_for_address
-from penstock.endpoint.lines import BEAT_SECONDS, Failed, Ready
-from penstock.endpoint.sockets import listen_unix
+from penstock.companions.lines import BEAT_SECONDS, Failed, Ready
+from penstock.companions.sockets import listen_unix
+from penstock.companions.startup import Reporter, begin, limit_memory, read_settings, wait_for_address
 
 #: Seconds for requests in progress at the end.
 GRACE = 1

@@ -12,7 +12,7 @@ from penstock.admin.mirror import MessageCounts, QueueTotals, counts_of
 from penstock.admin.processes import ProcessFigures
 from penstock.admin.resources.operations import Disk
 from penstock.admin.resources.peers import Pipeline
-from penstock.endpoint.readers_and_writers import ReaderRow
+from penstock.companions.readers_and_writers import ReaderRow
 
 #: Queues and readers with series of their own in one scrape.
 MOST_SERIES = 1_000

@@ -31,8 +31,8 @@ from penstock.admin.pulse import Pulse
 from penstock.admin.settings import AdminSettings
 from penstock.admin.store import StateFile
 from penstock.admin.watched_broker import WatchedBroker
-from penstock.endpoint.companion import Reporter
-from penstock.endpoint.rights import Allowed, AskRights
+from penstock.companions.rights import Allowed, AskRights
+from penstock.companions.startup import Reporter
 from penstock.sql.pool import Pool
 from penstock.sql.requests import SqlSettings
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.endpoint.settings import EndpointSettings
+from penstock.companions.settings import CompanionSettings
 
 
-class AdminSettings(EndpointSettings, frozen=True, kw_only=True):
+class AdminSettings(CompanionSettings, frozen=True, kw_only=True):
     """Settings of the HTTP process, and the parts of the broker's configuration that it shows."""
 
     version: str

@@ -24,8 +24,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from penstock.admin.settings import AdminSettings
 from penstock.admin.spans import TracedEvent, events_of, spans_of
-from penstock.endpoint.companion import Reporter
-from penstock.endpoint.lines import Said
+from penstock.companions.lines import Said
+from penstock.companions.startup import Reporter
 from penstock.journal import Follower, open_journal
 from penstock.journal.errors import LogError
 from penstock.journal.format.catalogue import QueueName

@@ -8,8 +8,8 @@ from typing import TypeVar, cast
 from penstock.admin.problems import STATUS, ApiProblem, problem
 from penstock.admin.pulse import GIVE_UP_SECONDS, Pulse
 from penstock.admin.resources.common import Code
-from penstock.endpoint.broker_client import AsyncBrokerClient, BrokerAway
-from penstock.endpoint.framing import BrokerRefused, Change, Refusal, Request
+from penstock.companions.broker_client import AsyncBrokerClient, BrokerAway
+from penstock.companions.framing import BrokerRefused, Change, Refusal, Request
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from penstock.bench.load import LoadConnection, load_of
 from penstock.client.event_loop import run
 from penstock.client.options import TLS
 from penstock.client.urls import Address
-from penstock.endpoint.parent import end_with
+from penstock.companions.parent import end_with
 
 ConnectionT = TypeVar("ConnectionT", bound=LoadConnection)
 

@@ -19,8 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from penstock.companions.parent import with_parent
 from penstock.demo.processes import ProcessFailed
-from penstock.endpoint.parent import with_parent
 
 #: What a folder has to have to be one of PostgreSQL's programs.
 PROGRAMS = ("initdb", "postgres", "pg_basebackup")

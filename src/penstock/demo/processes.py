@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from penstock.endpoint.parent import with_parent
+from penstock.companions.parent import with_parent
 
 #: Seconds that a process may take to stop before it is killed.
 STOP_SECONDS = 30.0

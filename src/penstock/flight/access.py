@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow.flight as fl
 from typing_extensions import override
 
-from penstock.endpoint.certificate_subjects import subject_of_identity
-from penstock.endpoint.rights import Allowed, Right
+from penstock.companions.certificate_subjects import subject_of_identity
+from penstock.companions.rights import Allowed, Right
 from penstock.flight.calls import Pick, Problem
 from penstock.flight.problems import UnknownToken, trouble
 from penstock.journal.format.catalogue import QueueName

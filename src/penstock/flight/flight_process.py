@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 import pyarrow.flight as fl
 
-from penstock.endpoint.companion import Reporter, begin, read_settings, wait_for_address
-from penstock.endpoint.lines import BEAT_SECONDS, Failed, Ready
-from penstock.endpoint.settings import EndpointSettings
+from penstock.companions.lines import BEAT_SECONDS, Failed, Ready
+from penstock.companions.settings import CompanionSettings
+from penstock.companions.startup import Reporter, begin, read_settings, wait_for_address
 from penstock.flight.access import MIDDLEWARE, HeaderReader
 from penstock.flight.flight_server import Endpoint
 from penstock.flight.service import FlightService
@@ -27,7 +27,7 @@ def main(stdin: BinaryIO, out: BinaryIO) -> int:
     """Serve until ``stdin`` ends. Returns the exit code."""
     begin()
     reporter = Reporter(out, "the Flight endpoint")
-    if (settings := read_settings(stdin, EndpointSettings)) is None:
+    if (settings := read_settings(stdin, CompanionSettings)) is None:
         return 0
     try:
         endpoint = start(settings, reporter)
@@ -41,7 +41,7 @@ def main(stdin: BinaryIO, out: BinaryIO) -> int:
     return 0
 
 
-def start(settings: EndpointSettings, reporter: Reporter) -> Endpoint:
+def start(settings: CompanionSettings, reporter: Reporter) -> Endpoint:
     """Start an endpoint that accepts calls."""
     wait_for_address(settings.address)
     tls: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def _beat(reporter: Reporter) -> None:
         time.sleep(BEAT_SECONDS)
 
 
-def _explained(settings: EndpointSettings, error: Exception) -> str:
+def _explained(settings: CompanionSettings, error: Exception) -> str:
     reason = str(error)
     if "did not start properly" in reason:  # gRPC gives no details
         reason = (

@@ -1,4 +1,4 @@
-"""The Flight endpoint's requests to the broker: see ``endpoint.framing``. It also sends ``readers_and_writers``.
+"""The Flight endpoint's requests to the broker: see ``companions.framing``. It also sends ``readers_and_writers``.
 
 ``owner`` is the identity that owns, or will own, the reader or writer named; empty skips the check, for operators and
 for brokers without rules.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.endpoint.framing import Request
+from penstock.companions.framing import Request
 
 #: A writer's chunk is one block of the journal, so its payloads may have no more bytes ...
 CHUNK_BYTES = 24 * 2**20

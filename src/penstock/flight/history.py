@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from penstock.endpoint.rights import Right
+from penstock.companions.rights import Right
 from penstock.flight.access import Caller, queue_filter, queue_name
 from penstock.flight.calls import Pick, Range, Read
 from penstock.flight.problems import trouble

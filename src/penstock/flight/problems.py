@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pyarrow.flight as fl
 
-from penstock.endpoint.broker_client import BrokerAway
-from penstock.endpoint.framing import BrokerRefused
+from penstock.companions.broker_client import BrokerAway
+from penstock.companions.framing import BrokerRefused
 from penstock.flight.calls import Code, Problem
 from penstock.journal.errors import DataLoss, JournalDamaged, LogError, Replaced
 from penstock.journal.format.block import BlockError

@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from penstock.endpoint.broker_client import BrokerClient
-from penstock.endpoint.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers, WriterRow, Writers
-from penstock.endpoint.rights import Allowed, AskRights
-from penstock.endpoint.settings import EndpointSettings
+from penstock.companions.broker_client import BrokerClient
+from penstock.companions.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers, WriterRow, Writers
+from penstock.companions.rights import Allowed, AskRights
+from penstock.companions.settings import CompanionSettings
 from penstock.flight import calls
 from penstock.flight import flight_requests as requests
 from penstock.flight.access import Caller, Callers, Peer, queue_filter, queue_name
@@ -35,7 +35,7 @@ NAME_BYTES = 255
 class FlightService:
     """Implements all calls. Threads may share one."""
 
-    def __init__(self, settings: EndpointSettings) -> None:
+    def __init__(self, settings: CompanionSettings) -> None:
         self.broker = BrokerClient(settings.broker_socket)
         self.history = History(open_journal(settings.journal).follow())
         self.measures = Measures(self.history)

@@ -17,9 +17,9 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow as pa
 
-from penstock.endpoint.broker_client import BrokerAway, BrokerClient
-from penstock.endpoint.companion import begin, limit_memory
-from penstock.endpoint.framing import BrokerRefused
+from penstock.companions.broker_client import BrokerAway, BrokerClient
+from penstock.companions.framing import BrokerRefused
+from penstock.companions.startup import begin, limit_memory
 from penstock.flight.flight_requests import OutNow, Outs
 from penstock.flight.history import History
 from penstock.flight.live import Live

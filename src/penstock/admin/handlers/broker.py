@@ -37,7 +37,7 @@ from penstock.admin.resources.operations import (
 from penstock.admin.settings import AdminSettings
 from penstock.admin.times import to_datetime, to_datetime_or_none
 from penstock.admin.watched_broker import WatchedBroker
-from penstock.endpoint import bounded_toml
+from penstock.companions import bounded_toml
 
 #: Queues that the overview lists.
 BUSIEST = 10

@@ -32,7 +32,7 @@ from penstock.admin.pulse import Pulse
 from penstock.admin.resources.operations import StreamQuery
 from penstock.admin.settings import AdminSettings
 from penstock.admin.watched_broker import WatchedBroker
-from penstock.endpoint.readers_and_writers import ReaderRow, Readers
+from penstock.companions.readers_and_writers import ReaderRow, Readers
 from penstock.patterns import fits_queue
 
 if TYPE_CHECKING:

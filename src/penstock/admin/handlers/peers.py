@@ -23,7 +23,7 @@ from penstock.admin.resources.peers import (
 )
 from penstock.admin.times import to_datetime, to_datetime_or_none
 from penstock.admin.watched_broker import WatchedBroker
-from penstock.endpoint.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers, WriterRow, Writers
+from penstock.companions.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers, WriterRow, Writers
 from penstock.patterns import fits_queue
 
 #: Pieces fetched to fill one page: if a filter matches little, the page may be short.

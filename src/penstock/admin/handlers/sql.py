@@ -28,8 +28,8 @@ from penstock.admin.resources.sql import (
 )
 from penstock.admin.store import StateFile
 from penstock.admin.watched_broker import WatchedBroker
-from penstock.endpoint.companion import Reporter
-from penstock.endpoint.readers_and_writers import ReaderRow, Readers
+from penstock.companions.readers_and_writers import ReaderRow, Readers
+from penstock.companions.startup import Reporter
 from penstock.sql.pool import Died, Pool, SqlRefused, TookTooLong
 from penstock.sql.requests import GIVEN, VIEWS, Format, ListTables, Outcome, Query
 from penstock.sql.requests import Request as Asked

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.endpoint.lines import BEAT_SECONDS, HUNG_SECONDS, Failed, Line, Ready, Said
-from penstock.endpoint.settings import EndpointSettings
+from penstock.companions.lines import BEAT_SECONDS, HUNG_SECONDS, Failed, Line, Ready, Said
+from penstock.companions.settings import CompanionSettings
 from penstock.server.logs import Logger
 from penstock.server.network.listeners import ListenError
 
@@ -43,7 +43,7 @@ class CompanionProcess:
         self,
         module: str,
         name: str,
-        settings: EndpointSettings,
+        settings: CompanionSettings,
         log: Logger,
         environment: Mapping[str, str] | None = None,
     ) -> None:

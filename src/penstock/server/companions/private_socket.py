@@ -1,4 +1,4 @@
-"""The private Unix socket on which companion processes ask the broker: see ``endpoint.framing``.
+"""The private Unix socket on which companion processes ask the broker: see ``companions.framing``.
 
 The socket is in a temporary folder that only the broker's user can enter. A note in the data folder names it, so that
 the next start removes what a killed broker has left. Without a data folder for the note, or a temporary folder for the
@@ -20,7 +20,7 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.endpoint.framing import LENGTH, Refusal, framed, size_of_frame
+from penstock.companions.framing import LENGTH, Refusal, framed, size_of_frame
 from penstock.server.companions.request_table import Answers
 from penstock.server.logs import Logger
 from penstock.server.network.acceptor import peer_of

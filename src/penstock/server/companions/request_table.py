@@ -13,9 +13,9 @@ from typing import Any, Protocol, Union
 import msgspec
 from typing_extensions import override
 
+from penstock.companions.framing import Refusal, RefusalCode, Request
 from penstock.core.commands.write import ChunkDiffers, TooManyWriters, WriterError
 from penstock.core.queue import Miscounted
-from penstock.endpoint.framing import Refusal, RefusalCode, Request
 from penstock.journal.errors import Fenced, LogFailed
 from penstock.server.network.runtime import Runtime
 from penstock.server.registry.names import BadName, NotYours

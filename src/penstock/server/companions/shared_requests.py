@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heapq import nsmallest
 
-from penstock.endpoint.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers, WriterRow, Writers
-from penstock.endpoint.rights import Allowed, AskRights
+from penstock.companions.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers, WriterRow, Writers
+from penstock.companions.rights import Allowed, AskRights
 from penstock.schema import Reason
 from penstock.server.companions.request_table import Handlers, breathe
 from penstock.server.network.runtime import Runtime

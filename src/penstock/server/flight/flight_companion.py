@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from penstock.endpoint.settings import EndpointSettings
+from penstock.companions.settings import CompanionSettings
 from penstock.server.companions.companion_process import CompanionProcess
 from penstock.server.logs import Logger
 from penstock.server.network.listeners import ListenError
 from penstock.server.options.broker_options import DEFAULT_FLIGHT, BrokerOptions
 
 
-def flight_settings(options: BrokerOptions, log: Logger) -> EndpointSettings | None:
+def flight_settings(options: BrokerOptions, log: Logger) -> CompanionSettings | None:
     """The endpoint's settings, still without the journal and the broker's socket; None if there is no endpoint.
 
     Raises ListenError if one is configured but can't run.
@@ -25,7 +25,7 @@ def flight_settings(options: BrokerOptions, log: Logger) -> EndpointSettings | N
     if reason:
         log.info("no Flight endpoint", reason=reason)
         return None
-    return EndpointSettings(
+    return CompanionSettings(
         address=flight.address,
         tls_certificate=flight.tls_certificate,
         tls_key=flight.tls_key,
@@ -33,7 +33,7 @@ def flight_settings(options: BrokerOptions, log: Logger) -> EndpointSettings | N
     )
 
 
-def flight_process(settings: EndpointSettings, log: Logger) -> CompanionProcess:
+def flight_process(settings: CompanionSettings, log: Logger) -> CompanionProcess:
     """The endpoint's process, not started yet."""
     quiet = {"GRPC_VERBOSITY": "NONE"}  # otherwise it prints a line for every failed handshake
     return CompanionProcess("penstock.flight", "the Flight endpoint", settings, log, quiet)

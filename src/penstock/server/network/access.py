@@ -9,7 +9,7 @@ import pwd
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.endpoint.rights import Allowed, Right
+from penstock.companions.rights import Allowed, Right
 from penstock.patterns import fits, fits_queue, includes_every_queue
 from penstock.server.options.broker_options import AccessRule
 

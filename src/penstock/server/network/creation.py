@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from penstock.companions.rights import Right
 from penstock.core.broker import Broker
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
-from penstock.endpoint.rights import Right
 from penstock.server.logs import Logger
 from penstock.server.network.access import Rights
 from penstock.server.options.broker_options import AccessRule, BrokerOptions

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.endpoint.sockets import listen_unix
+from penstock.companions.sockets import listen_unix
 from penstock.protocols import Protocol, ProtocolError, protocols
 from penstock.server.network.acceptor import Acceptor, Networks
 from penstock.server.network.runtime import Runtime

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.endpoint.certificate_subjects import common_name_of, subject_of_certificate
-from penstock.endpoint.rights import Allowed, AskRights
+from penstock.companions.certificate_subjects import common_name_of, subject_of_certificate
+from penstock.companions.rights import Allowed, AskRights
 from penstock.server.logs import Logger
 from penstock.server.network.access import Peer, TokenRule, allowed, names_subject, plain_address
 from penstock.server.options.broker_options import BrokerOptions

@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
 from mypy_extensions import mypyc_attr
 
+from penstock.companions.rights import Right
 from penstock.core.commands.publish import PublishRefusal, PublishResult
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
-from penstock.endpoint.rights import Right
 from penstock.server.engine.backlog import NotInMemory
 from penstock.server.network.access import Peer, Rights
 from penstock.server.network.inbox import Inbox

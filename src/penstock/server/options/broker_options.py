@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, defstruct, field
 
+from penstock.companions.rights import Right
 from penstock.core.policy import QueueRules, Seconds
-from penstock.endpoint.rights import Right
 from penstock.journal import check_url
 from penstock.journal.errors import JournalRefused
 from penstock.patterns import MOST_CHARACTERS
@@ -212,7 +212,7 @@ class AccessRule(OptionTable, frozen=True, kw_only=True):
     #: The identity of matching peers, which owns the names of their readers and writers. Empty: that of the token, the
     #: subject or the network. Rules with the same name have one identity.
     name: Annotated[str, Meta(max_length=100)] = ""
-    #: The certificate's subject (see endpoint/certificate_subjects.py), or a pattern of it (* and ?).
+    #: The certificate's subject (see companions/certificate_subjects.py), or a pattern of it (* and ?).
     subject: str = ""
     #: The user at the other end of a Unix-domain socket, by name or number.
     user: str = ""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.endpoint import bounded_toml
+from penstock.companions import bounded_toml
 from penstock.protocols import protocols
 from penstock.server.options.broker_options import BrokerOptions, FlightListener, HttpListener
 from penstock.server.options.environment import PREFIX, Variables, classify

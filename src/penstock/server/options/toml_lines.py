@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.endpoint import bounded_toml
+from penstock.companions import bounded_toml
 from penstock.server.options.option_tree import ROOT, OptionPath
 
 

@@ -11,7 +11,7 @@ import asyncio
 from msgspec.structs import replace
 
 from penstock.admin.settings import AdminSettings
-from penstock.endpoint.settings import EndpointSettings
+from penstock.companions.settings import CompanionSettings
 from penstock.server.admin.http_companion import http_process, http_settings
 from penstock.server.companions.companion_process import CompanionProcess
 from penstock.server.companions.private_socket import NoteStore, PrivateSocket
@@ -28,7 +28,7 @@ class Companions:
     def __init__(self, options: BrokerOptions, log: Logger) -> None:
         """Raises ListenError for one that was configured but can't run."""
         self._log = log
-        self._flight: EndpointSettings | None = flight_settings(options, log)
+        self._flight: CompanionSettings | None = flight_settings(options, log)
         self._http: AdminSettings | None = http_settings(options, log)
         self._socket: PrivateSocket | None = None
         #: Running processes by their name in the ready file.

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from penstock.companions.readers_and_writers import ReaderRow
 from penstock.core.broker import Broker
-from penstock.endpoint.readers_and_writers import ReaderRow
 from penstock.flight.flight_requests import Report, TakeLease
 from penstock.journal.contract import ValueStore
 from penstock.server.logs import Logger

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import mypyc_attr
 
+from penstock.companions.rights import Right
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.queue import Queue
-from penstock.endpoint.rights import Right
 from penstock.server.network.session import EFFORT, Session
 from penstock.server.protocols.kokaq.message_answer import MOST
 from penstock.server.protocols.kokaq.pending import PendingAnswers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from penstock.companions.rights import Right
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
-from penstock.endpoint.rights import Right
 from penstock.server.network.runtime import Runtime
 from penstock.server.network.session import Session
 from penstock.server.protocols.sspq.listener import SspqListener

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.endpoint.framing import Change, Request
+from penstock.companions.framing import Change, Request
 
 
 class Readers(Request, frozen=True, kw_only=True, tag="readers"):

@@ -15,7 +15,7 @@ from struct import Struct
 from threading import BoundedSemaphore, Lock
 from typing import TypeVar
 
-from penstock.endpoint.framing import LENGTH, Change, Request, decode_answer, framed, size_of_frame
+from penstock.companions.framing import LENGTH, Change, Request, decode_answer, framed, size_of_frame
 
 #: Seconds to wait for an answer: a commit on a very slow disk.
 PATIENCE = 60.0

@@ -16,11 +16,11 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from penstock.endpoint.lines import Alive, Line, Said
-from penstock.endpoint.settings import EndpointSettings
-from penstock.endpoint.sockets import wait_for_path
+from penstock.companions.lines import Alive, Line, Said
+from penstock.companions.settings import CompanionSettings
+from penstock.companions.sockets import wait_for_path
 
-SettingsT = TypeVar("SettingsT", bound=EndpointSettings)
+SettingsT = TypeVar("SettingsT", bound=CompanionSettings)
 
 #: A niceness that gives the broker and its clients three times as much CPU. Not the highest: on a host busy with
 #: other work, such a process would get almost no CPU, and readers would wait for minutes.

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.endpoint.framing import Request
+from penstock.companions.framing import Request
 from penstock.patterns import fits_queue, includes_every_queue
 
 #: "read" is for a queue's history, over Flight. "create" is for creating queues on first use; if no rule names it,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
+class CompanionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to listen, with which certificate, and where to find the journal and the broker."""
 
     #: The URL of the journal: see ``journal.open_journal``.
