@@ -12,8 +12,9 @@ from penstock.core.events import BATCH_BYTES, ROW_BYTES
 from penstock.core.policy import SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
+from penstock.core.recovery.meta import Inconsistent, Meta
 from penstock.core.recovery.restore import restore
-from penstock.core.recovery.table import Inconsistent, Meta, Table
+from penstock.core.recovery.table import Table
 from penstock.core.writers import ChunkKey
 from penstock.journal.format.block import Block, parse
 from penstock.journal.format.encoding import encode

@@ -205,7 +205,7 @@ def count_moved_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return do
 
     for change in (extend, insert, keep):
-        monkeypatch.setattr(f"penstock.core.recovery.table.{change.__name__}", counted(change))
+        monkeypatch.setattr(f"penstock.core.recovery.rows.{change.__name__}", counted(change))
     return moved
 
 

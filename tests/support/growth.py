@@ -349,7 +349,8 @@ NOT_BY_PEERS = {
 PASSING = frozenset(
     {
         "core/recovery/event_columns",
-        "core/recovery/table",
+        "core/recovery/meta",
+        "core/recovery/rows",
         "core/commands/write",
         "core/catalogue",
         "journal/backup",

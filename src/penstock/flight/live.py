@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.recovery.table import Meta, Table
+from penstock.core.recovery.meta import Meta
+from penstock.core.recovery.table import Table
 from penstock.flight.flight_requests import OutNow
 from penstock.flight.history import Chooser, History
 from penstock.flight.problems import trouble
@@ -113,7 +114,7 @@ class Live:
                 raise trouble("away", "the journal was trimmed meanwhile; try again")
         for column in table.columns.values():
             column.flags.writeable = False  # snapshots share the columns: the table copies one before it changes it
-        table.forget_requests(int(self._now() * 1e6))
+        table.meta.forget_requests(int(self._now() * 1e6))
         self._table = table
         return table
 

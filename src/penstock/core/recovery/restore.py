@@ -20,7 +20,8 @@ from penstock.core.commands.queues import add_queue
 from penstock.core.queue import Queue
 from penstock.core.recovery.column_storage import is_one_value
 from penstock.core.recovery.event_columns import Array
-from penstock.core.recovery.table import COLUMNS, Table
+from penstock.core.recovery.rows import COLUMNS
+from penstock.core.recovery.table import Table
 from penstock.core.structures.item import Item
 from penstock.core.structures.request_ids import RequestIds
 

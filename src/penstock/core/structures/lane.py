@@ -93,12 +93,16 @@ class Lane:
         ordered = sorted(items)
         done = 0
         while done < len(ordered):
-            chunk, at = self._place(ordered[done].rank)
-            columns = chunk.columns
-            if at < len(columns):
-                room, stop = CHUNK, bisect_left(ordered, (columns.ranks[at],), done)
+            rank = ordered[done].rank
+            if not self._chunks or self._chunks[-1].last_rank <= rank:
+                chunk = self._open_chunk()
+                columns = chunk.columns
+                at, room, stop = len(columns), CHUNK - len(columns), len(ordered)
             else:
-                room, stop = CHUNK - at, len(ordered)  # nothing follows the end of a chunk: see _place
+                chunk = self._chunks[bisect_left(self._chunks, rank + 1, key=_last_rank)]
+                columns = chunk.columns
+                at = bisect_left(columns.ranks, rank + 1)
+                room, stop = CHUNK, bisect_left(ordered, (columns.ranks[at],), done)
             part = ordered[done : min(stop, done + room)]
             columns.insert(at, part)
             done += len(part)
@@ -126,7 +130,8 @@ class Lane:
                 self.bytes -= sum(columns.sizes[start : start + part])
             self._length -= part
             if part == there:
-                self._drop_chunk(0)
+                chunk.forget_deadline(self._deadlines)
+                del self._chunks[0]
             else:
                 chunk.leave(part)
         return taken
@@ -267,28 +272,16 @@ class Lane:
         at = bisect_left(columns.positions, position, at, high)
         return (number, at) if at < high and columns.positions[at] == position else None
 
-    def _place(self, rank: int) -> tuple[Chunk, int]:
-        """Where an entry of this rank goes: a chunk, and the index in it."""
-        if not self._chunks or self._chunks[-1].last_rank <= rank:
-            chunk = self._open_chunk()
-            return chunk, len(chunk.columns)
-        number = bisect_left(self._chunks, rank + 1, key=_last_rank)
-        chunk = self._chunks[number]
-        return chunk, bisect_left(chunk.columns.ranks, rank + 1)
-
     def _delete(self, number: int, start: int, stop: int) -> None:
-        columns = self._chunks[number].columns
+        chunk = self._chunks[number]
+        columns = chunk.columns
         self.bytes -= columns.sizes[start] if stop - start == 1 else sum(columns.sizes[start:stop])
         self._length -= stop - start
         if stop - start == len(columns):
-            self._drop_chunk(number)
+            chunk.forget_deadline(self._deadlines)
+            del self._chunks[number]
         else:
             columns.delete(start, stop)
-
-    def _drop_chunk(self, number: int) -> None:
-        """Remove an empty chunk."""
-        self._chunks[number].forget_deadline(self._deadlines)
-        del self._chunks[number]
 
 
 def _last_rank(chunk: Chunk) -> int:

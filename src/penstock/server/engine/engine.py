@@ -28,8 +28,9 @@ import msgspec
 import numpy as np
 
 from penstock.core.broker import Broker
+from penstock.core.recovery.meta import Meta
 from penstock.core.recovery.restore import restore
-from penstock.core.recovery.table import Meta, Table
+from penstock.core.recovery.table import Table
 from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.committer import Staged
 from penstock.journal.contract import Checkpoint, Lease, Log

@@ -44,7 +44,7 @@ class FollowedState:
             return
         if self._gathered and time.monotonic() >= self._due:
             self._apply(table)
-            table.forget_requests(now)
+            table.meta.forget_requests(now)
         self._table = table
 
     def take(self) -> Table | None:

@@ -72,7 +72,7 @@ class Upkeep:
     def _state(self, now: int) -> Table:
         """The state at the end of the synced log."""
         table = recover(self.log, table_of(self.checkpoints.newest_good()), self.log.synced)
-        table.forget_requests(now)
+        table.meta.forget_requests(now)
         return table
 
     def _write(self, table: Table, *, clean: bool = False) -> None:
