@@ -110,12 +110,19 @@ def test_two_pipelines_on_one_database(run: ArchiveRun, tmp_path: Path) -> None:
     assert positions(tmp_path) == list(range(10))
 
 
-def test_a_database_that_was_removed(run: ArchiveRun, tmp_path: Path) -> None:
+def test_a_database_that_was_removed(run: ArchiveRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused, and closed."""
     run.batch(0)
     run.archive.close()
     (tmp_path / "archive.db").unlink()
-    with pytest.raises(LakeError, match="has none of the 10 rows of the ledger"):
-        run.start()
+    closed: list[SqliteSink] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteSink, "close", closed.append)
+        with pytest.raises(LakeError, match="has none of the 10 rows of the ledger"):
+            run.start()
+    for each in closed:
+        each.close()
+    assert len(closed) == 1
 
 
 def test_flags_are_those_of_the_kind(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 from msgspec import structs
@@ -43,13 +43,15 @@ class Archive:
             self.kind = choose_kind(lake, options)
             self.sink = open_sink(lake, options, self.kind)
         self._failures = self.sink.failures
-        with self._explained():
+        with ExitStack() as opened, self._explained():
+            opened.callback(self.sink.close)
             last = self.sink.open(lake.last(), lake.query(), identity)
             if last is not None:
                 self._check_schema(last)
                 if last != lake.last():
                     lake.record(_committed(last))
                 self.sink.recorded(last)
+            opened.pop_all()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
