@@ -11,6 +11,7 @@ import pytest
 
 from penstock.spark.lake.batches import Lake
 from penstock.spark.lake.disk import LakeError
+from penstock.spark.lake.store import Store
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight import sums, tables
 from penstock.spark.pipelines.insight.messages import MessageStore
@@ -55,7 +56,7 @@ def killed(*_: object) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize(("owner", "step"), [(Lake, "_move"), (MessageStore, "commit"), (Lake, "decide")])
+@pytest.mark.parametrize(("owner", "step"), [(Store, "move"), (MessageStore, "commit"), (Lake, "decide")])
 def test_tables_are_what_the_events_say_and_a_batch_that_was_killed_is_there_once(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
 ) -> None:

@@ -248,18 +248,6 @@ def test_another_machine_gets_no_path(some: SparkBroker, tickets: list[Read], mo
     assert len(tickets) == 2, "the second part does not ask again"
 
 
-def test_an_endpoint_that_knows_nothing_of_it(
-    some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local, "Share", Unknown)
-    assert [row["payload"] for row in rows(some, whole(some))] == TEXTS
-    assert len(tickets) == 1
-
-
-class Unknown(Share, frozen=True, kw_only=True, tag="of-later"):
-    """An action that there is not."""
-
-
 def test_rights_are_those_of_the_endpoint(new_broker: Callable[..., SparkBroker], tickets: list[Read]) -> None:
     rules = [
         {"token_sha256": hashlib.sha256(token.encode()).hexdigest(), "may": ["read"], "where": [where]}
