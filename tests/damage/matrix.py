@@ -178,7 +178,7 @@ def _check_start(before: Pristine, files: Files, found: Survey) -> None:
     gone = before.live.keys() - live.keys() - set_aside(opened)
     torn = _torn(before, found)
     _demand(not gone or torn, f"the start has given up {sorted(gone)}")
-    _demand(not torn or opened.report, "what was cut off was not told of")
+    _demand(not torn or opened.report, "a cut was not reported")
     _demand(torn or not live.keys() - before.live.keys(), "messages have come back")
     opened.engine.commit(before.now)
     opened.engine.log.close()
@@ -229,8 +229,8 @@ def _check_books(before: Pristine, files: Files, found: Survey, ranges: list[tup
     lost = {position for position in before.events if any(low <= position < high for low, high in ranges)}
     gone = before.events.keys() - there.keys()
     bridges = {high - 1 for _, high in ranges} | {high + GAP - 1 for _, high in ranges}
-    _demand(gone - torn <= lost, f"lost without a word: {sorted(gone - lost)[:10]}, told: {ranges}")
-    _demand(lost <= gone | bridges, f"said to be lost, and there: {sorted(lost - gone)[:10]}, told: {ranges}")
+    _demand(gone - torn <= lost, f"lost without a word: {sorted(gone - lost)[:10]}, reported: {ranges}")
+    _demand(lost <= gone | bridges, f"said to be lost, and there: {sorted(lost - gone)[:10]}, reported: {ranges}")
     same = before.events.keys() & there.keys() - bridges
     _demand(all(before.events[at] == there[at] for at in same), "events have changed")
     opened = start(files, before.now)
@@ -247,7 +247,7 @@ def _check_books(before: Pristine, files: Files, found: Survey, ranges: list[tup
 
 
 def _torn(before: Pristine, found: Survey) -> set[int]:
-    """The events behind the end, where nothing is left that could tell them from a write that was never confirmed."""
+    """The events after the end, if nothing distinguishes them from a write that was never confirmed."""
     known = max([found.end, *(problem.lost[1] for problem in found.problems if problem.lost)])
     return {position for position in before.events if position >= known}
 

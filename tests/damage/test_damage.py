@@ -24,7 +24,7 @@ def test_start_verify_and_repair_agree(clean: bool) -> None:
 
 
 def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A repair that does not tell what it gives up is found out."""
+    """A repair that does not report what it gives up is detected."""
     before = pristine(clean=True)
 
     def silent(disk: Disk, found: Survey) -> RepairPlan:
@@ -37,6 +37,6 @@ def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     with pytest.raises(matrix.Wrong, match="lost without a word"):
         matrix.check(before, [missing])
     assert command.main(["--case", missing.name]) == 1
-    told = capsys.readouterr()
-    assert "second: missing, after a clean stop" in told.err
-    assert "2 damages, 0 pairs of them, 2 not as it must be" in told.out
+    printed = capsys.readouterr()
+    assert "second: missing, after a clean stop" in printed.err
+    assert "2 damages, 0 pairs of them, 2 not as it must be" in printed.out

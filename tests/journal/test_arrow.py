@@ -36,23 +36,23 @@ def rows(reader: JournalReader, view: str, start: int = 1, stop: int | None = No
     return [row for batch in arrow.read(reader, view, start, stop, **options) for row in batch.to_pylist()]
 
 
-def expected(position: int, told: dict[str, Any], identity: int) -> dict[str, Any]:
+def expected(position: int, fields: dict[str, Any], identity: int) -> dict[str, Any]:
     """The row of a message, worked out from the batch that the engine staged."""
-    retries = told.get("retries", FOREVER)
+    retries = fields.get("retries", FOREVER)
     return {
         "position": position,
-        "id": told.get("asked_id") or identity.to_bytes(8, "big") + position.to_bytes(8, "big"),
+        "id": fields.get("asked_id") or identity.to_bytes(8, "big") + position.to_bytes(8, "big"),
         "namespace": "default",
-        "queue": told["name"],
-        "payload": told.get("payload", b""),
-        "published_at": told["at"],
-        "expires_at": told.get("expires_at") or None,
-        "priority": Decimal(told.get("priority", 0)),
+        "queue": fields["name"],
+        "payload": fields.get("payload", b""),
+        "published_at": fields["at"],
+        "expires_at": fields.get("expires_at") or None,
+        "priority": Decimal(fields.get("priority", 0)),
         "retries": None if retries == FOREVER else retries,
-        "protocol": told["source"].split()[0].decode(),
-        "correlation_id": told.get("correlation_id") or None,
-        "request_id": told.get("request_id") or None,
-        "source_info": told["source_info"].decode() if told.get("source_info") else None,
+        "protocol": fields["source"].split()[0].decode(),
+        "correlation_id": fields.get("correlation_id") or None,
+        "request_id": fields.get("request_id") or None,
+        "source_info": fields["source_info"].decode() if fields.get("source_info") else None,
     }
 
 
@@ -71,11 +71,11 @@ def test_messages_are_what_was_published(seed: int, tmp_path: Path) -> None:
     life.restart()
     life.run(200)
     reader = JournalReader(tmp_path)
-    wanted = {at: told for at, told in life.published.items() if at >= reader.earliest}
+    wanted = {at: fields for at, fields in life.published.items() if at >= reader.earliest}
     assert reader.earliest > 1
     assert len(wanted) > 100
     found = {row["position"]: plain(row) for row in rows(reader, "messages", reader.earliest)}
-    assert found == {at: expected(at, told, reader.identity) for at, told in wanted.items()}
+    assert found == {at: expected(at, fields, reader.identity) for at, fields in wanted.items()}
 
 
 @pytest.fixture
@@ -196,8 +196,14 @@ def span(batch: Rowset) -> range:
 def alike(reader: JournalReader, batch: Rowset, number: int, position: int) -> dict[str, Any]:
     """The row of a message of a batch that has one value for all rows in each column; the queue is not known."""
     given = dict.fromkeys(["expires_at", "priority", "retries"], number + 1) if number % 2 else {}
-    told = {"name": None, "at": NOW + number, "payload": b"%d" % number, "source": batch.sources[0] or b"? ?", **given}
-    row = expected(position, told, reader.identity) | {"namespace": None}
+    fields = {
+        "name": None,
+        "at": NOW + number,
+        "payload": b"%d" % number,
+        "source": batch.sources[0] or b"? ?",
+        **given,
+    }
+    row = expected(position, fields, reader.identity) | {"namespace": None}
     return row if batch.sources[0] else row | {"protocol": None}
 
 
@@ -241,8 +247,8 @@ class TestBatches:
             batch = published(end, [b"%d" % number] * size, at=NOW + number)
             batch.sources = [(b"sspq 1", b"kokaq 2", b"")[number % 3]]
             if number % 2:
-                told = {"expires_at": "q", "priority": "Q", "retries": "B"}
-                batch.columns |= {name: array(sort, [number + 1] * size) for name, sort in told.items()}
+                fields = {"expires_at": "q", "priority": "Q", "retries": "B"}
+                batch.columns |= {name: array(sort, [number + 1] * size) for name, sort in fields.items()}
             batches.append(batch)
             end = batch.end
         reader = self.fill(tmp_path, batches)

@@ -71,8 +71,8 @@ def test_what_goes_in_comes_out(batch: Rowset, epoch: int, previous: int) -> Non
     assert rebuilt(found) == completed(batch)
     assert (found.epoch, found.header.previous, found.end) == (epoch, previous, batch.end)
     assert found.header == header
-    told = (encoded.first, encoded.end, encoded.length, encoded.base, encoded.crc)
-    assert told == (header.first, header.end, header.length, header.base, header.crc)
+    recorded = (encoded.first, encoded.end, encoded.length, encoded.base, encoded.crc)
+    assert recorded == (header.first, header.end, header.length, header.base, header.crc)
     assert len(data) == found.header.length
     assert len(data) % 8 == 0
 
@@ -131,7 +131,7 @@ def forged(data: bytes, **changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reason"),
     [
         ({"version": VERSION + 1}, f"in format {VERSION + 1}: this Penstock reads format {VERSION}. Use"),
         ({"version": VERSION - 1}, f"in format {VERSION - 1}: this Penstock reads format {VERSION}. Use"),
@@ -152,9 +152,9 @@ def forged(data: bytes, **changes: Any) -> bytes:
     ],
     ids=str,
 )
-def test_a_header_that_lies_is_refused(changes: dict[str, int], told: str) -> None:
+def test_a_header_that_lies_is_refused(changes: dict[str, int], reason: str) -> None:
     data = encode(published(7, [b"one", b"two"]), 1, 0).data
-    with pytest.raises(BlockError, match=told) as caught:
+    with pytest.raises(BlockError, match=reason) as caught:
         parse(forged(data, **changes), offset=64)
     assert caught.value.offset == 64
 
@@ -166,7 +166,7 @@ def test_the_body_can_be_trusted_without_its_checksum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reason"),
     [
         ({"payload": [b"only one"]}, "column payload needs one value"),
         ({"payload": array("Q", [1, 2])}, "column payload needs one value"),
@@ -177,10 +177,10 @@ def test_the_body_can_be_trusted_without_its_checksum() -> None:
     ],
     ids=str,
 )
-def test_a_batch_that_breaks_the_rules_is_refused(change: dict[str, array[int] | list[bytes]], told: str) -> None:
+def test_a_batch_that_breaks_the_rules_is_refused(change: dict[str, array[int] | list[bytes]], reason: str) -> None:
     batch = published(1, [b"a", b"b"])
     batch.columns.update(change)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=reason):
         encode(batch, 1, 0)
 
 

@@ -1,4 +1,4 @@
-"""The checksum is CRC-32, whoever works it out: a journal is read on other machines."""
+"""The checksum is CRC-32 with every library, because journals are read on other machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commit: everything staged goes in one append, what is told is durable, and a failure is the end."""
+"""Group commit: one append takes everything staged, reported events are durable, and a failure is final."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from support.simdisk import SimDisk
 
 
 class Engine:
-    """Stages messages, and remembers what it was told."""
+    """Stages messages, and records the reported positions."""
 
     def __init__(self, log: Log, sync_every: float | None = None) -> None:
         self.log = log
         self.lock = threading.Lock()
         self.end = log.end
         self.staged: list[bytes] = []
-        self.told: list[int] = []
+        self.reported: list[int] = []
         self.failures: list[Exception] = []
         self.changed = threading.Event()
         self.committer = Committer(log, self.take, self.committed, self.failures.append, sync_every=sync_every)
@@ -46,25 +46,25 @@ class Engine:
         return Staged(batch, roll=self.log.wants_roll)
 
     def committed(self, position: int) -> None:
-        self.told.append(position)
+        self.reported.append(position)
         self.changed.set()
 
     def wait_for(self, position: int) -> None:
         deadline = time.monotonic() + 10
-        while (not self.told or self.told[-1] < position) and time.monotonic() < deadline:
+        while (not self.reported or self.reported[-1] < position) and time.monotonic() < deadline:
             self.changed.wait(0.1)
             self.changed.clear()
-        assert self.told[-1] >= position
+        assert self.reported[-1] >= position
 
 
 def test_all_that_is_staged_goes_in_one_block() -> None:
     engine = Engine(MemoryLog())
     assert engine.committer.commit_now()
-    assert engine.told == []
+    assert engine.reported == []
     engine.publish(b"a", b"b")
     engine.publish(b"c")
     assert engine.committer.commit_now()
-    assert engine.told == [4]
+    assert engine.reported == [4]
     assert [(block.first, block.end) for block in engine.log.read(0)] == [(1, 4)]
 
 
@@ -76,8 +76,8 @@ def test_the_thread_commits_what_comes() -> None:
     engine.wait_for(201)
     engine.publish(b"at the end")
     engine.committer.close()
-    assert engine.told == sorted(set(engine.told))
-    assert engine.told[-1] == 202
+    assert engine.reported == sorted(set(engine.reported))
+    assert engine.reported[-1] == 202
     assert [message.payload for message in engine.log.messages(range(1, 4))] == [b"0", b"1", b"2"]
 
 
@@ -105,7 +105,7 @@ def test_what_arrives_during_a_commit_goes_with_the_next() -> None:
     leave.set()
     engine.wait_for(52)
     engine.committer.close()
-    assert engine.told == [2, 52]
+    assert engine.reported == [2, 52]
 
 
 def staged_after(engine: Engine, payload: bytes) -> Staged:
@@ -126,7 +126,7 @@ def test_a_commit_need_not_go_through_the_thread_while_that_rests() -> None:
     engine.publish(b"later")
     engine.wait_for(4)
     engine.committer.close()
-    assert engine.told == [2, 4]
+    assert engine.reported == [2, 4]
     assert [message.payload for message in engine.log.messages(range(1, 4))] == [b"first", b"now", b"later"]
 
 
@@ -167,7 +167,7 @@ def test_a_slow_commit_leaves_the_next_to_the_thread_for_many_times_as_long(monk
     assert engine.log.committed == 4
 
 
-def test_a_sync_of_the_thread_is_told_though_another_append_comes_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_threads_sync_is_reported_despite_an_append_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who appends without the thread knows nothing of who waits for that sync."""
     monkeypatch.setattr(committer, "QUICK", 10.0)
     engine = Engine(interval_log(SimDisk()), sync_every=3600)
@@ -176,7 +176,7 @@ def test_a_sync_of_the_thread_is_told_though_another_append_comes_in_between(mon
     engine.log.sync()  # as the thread does, which would compare then
     assert engine.committer.append_now(staged_after(engine, b"b"))
     engine.committer._report()
-    assert engine.told == [2]
+    assert engine.reported == [2]
 
 
 def test_a_failure_without_the_thread_is_the_end_as_well() -> None:
@@ -207,17 +207,17 @@ def test_a_full_disk_is_waited_for_by_the_thread_alone() -> None:
             super().append(*args, **kwargs)  # type: ignore[arg-type]
 
     engine = Engine(log := FullLog())
-    told: list[LogFull | None] = []
-    engine.committer._on_full = told.append
+    reported: list[LogFull | None] = []
+    engine.committer._on_full = reported.append
     staged = staged_after(engine, b"a")
     assert not engine.committer.append_now(staged)
-    assert (engine.committer.full, engine.told) == (told[0], [])
-    assert not engine.committer.append_now(staged), "nobody is held up by trying again"
+    assert (engine.committer.full, engine.reported) == (reported[0], [])
+    assert not engine.committer.append_now(staged), "a retry must not block the caller"
     assert log.tries == 1
     engine.end = staged.batch.first
     engine.publish(b"a")
     assert engine.committer.commit_now()
-    assert (engine.committer.full, told[1:], engine.told) == (None, [None], [2])
+    assert (engine.committer.full, reported[1:], engine.reported) == (None, [None], [2])
 
 
 def test_without_the_thread_it_still_syncs_an_interval_log_in_time() -> None:
@@ -232,14 +232,14 @@ def interval_log(disk: SimDisk) -> FileLog:
     return FileLog(disk, OwnerOptions(Durability.INTERVAL))
 
 
-def test_an_interval_log_is_told_after_the_sync() -> None:
+def test_an_interval_log_reports_after_the_sync() -> None:
     engine = Engine(interval_log(SimDisk()), sync_every=3600)
     engine.publish(b"a")
     engine.committer.commit_now()
-    assert engine.told == []
+    assert engine.reported == []
     assert list(engine.log.read(0)) == []
     engine.committer.commit_now(sync=True)
-    assert engine.told == [2]
+    assert engine.reported == [2]
     assert len(list(engine.log.read(0))) == 1
 
 
@@ -250,10 +250,10 @@ def test_the_thread_syncs_when_it_is_due() -> None:
     engine.wait_for(2)
     engine.publish(b"b")
     engine.committer.close()
-    assert engine.told == [2, 3]
+    assert engine.reported == [2, 3]
 
 
-def test_a_failure_is_told_once_and_nothing_is_confirmed_after_it() -> None:
+def test_a_failure_is_reported_once_and_nothing_is_confirmed_after_it() -> None:
     disk = SimDisk()
     engine = Engine(FileLog(disk))
     engine.publish(b"a")
@@ -264,7 +264,7 @@ def test_a_failure_is_told_once_and_nothing_is_confirmed_after_it() -> None:
     engine.publish(b"c")
     assert not engine.committer.commit_now()
     engine.committer.close()
-    assert engine.told == [2]
+    assert engine.reported == [2]
     assert [type(error) for error in engine.failures] == [LogFailed]
 
 
@@ -276,7 +276,7 @@ def test_a_failure_ends_the_thread() -> None:
     engine.publish(b"a")
     engine.committer.close()
     assert [str(error).count("simulated ENOSPC") for error in engine.failures] == [1]
-    assert engine.told == []
+    assert engine.reported == []
 
 
 @pytest.mark.parametrize("wrong", ["first", "columns"])

@@ -138,7 +138,7 @@ def test_every_disk_call_fails_once(durability: Durability, how: str) -> None:
 
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_power_is_lost_after_every_disk_call(durability: Durability) -> None:
-    """Unlike above nobody notices: the process just ends, with unsynced changes in any state."""
+    """Without an error: the process just ends, with unsynced changes in any state."""
 
     class PowerLoss(BaseException):
         pass
@@ -393,7 +393,7 @@ def test_a_gap_remains_when_nothing_of_the_last_segment_is_left() -> None:
 
 
 def test_nothing_is_missing_in_a_gap() -> None:
-    """The first segment had nothing, and was trimmed. Neither the folder nor `tail`, which is torn, tells of that."""
+    """The first segment had nothing, and was trimmed. Neither the folder nor the torn `tail` records that."""
     disk, story = SimDisk(), Story(Durability.OS)
     story.commits(story.open(disk), [b"seen by a reader, then lost"], sync=False)
     disk.crash("none")

@@ -136,8 +136,8 @@ def test_segments_tell_their_size_and_times() -> None:
     add(log, b"a", at=NOW)
     add(log, b"b", at=NOW + 50)
     add(log, b"c", roll=True, at=NOW + 90)
-    told = [(each.first, each.end, each.created, each.last_at, each.size > 100) for each in log.extents()]
-    assert told == [(1, 3, NOW, NOW + 50, True), (3, 4, NOW + 90, NOW + 90, True)]
+    described = [(each.first, each.end, each.created, each.last_at, each.size > 100) for each in log.extents()]
+    assert described == [(1, 3, NOW, NOW + 50, True), (3, 4, NOW + 90, NOW + 90, True)]
     assert log.space.look() > 0
 
 
@@ -302,7 +302,7 @@ def test_messages_are_found_by_way_of_the_index() -> None:
     assert [block.first for block in again.read(2998)] == [2998, 2999, 3000]
 
 
-def test_a_damaged_index_is_made_anew() -> None:
+def test_a_damaged_index_is_rebuilt() -> None:
     disk = SimDisk()
     log = FileLog(disk)
     add(log, b"a", b"b")

@@ -1,4 +1,4 @@
-"""A reader in another process: it sees everything once, nothing too early, and is told of what is gone."""
+"""A reader in another process sees every event once, none too early, and gets errors for lost ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.postgres import fresh_schema
 SECOND = 1_000_000
 TINY = OwnerOptions(extent_bytes=2_000, reserve=4096)
 
-#: Runs in the other process: follows until the file `done` is there, then tells what it saw and what it lost.
+#: Runs in the other process: follows until the file `done` exists, then prints what it saw and what it lost.
 FOLLOWER = """
 import json, os, sys, time
 from penstock.journal import open_journal
@@ -174,14 +174,14 @@ def test_another_process_sees_everything_exactly_once(place: Folder | Database, 
         log.close()
         (tmp_path / "done").touch()
         out, _ = follower.communicate(timeout=60)
-    told = json.loads(out)
-    assert told["early"] == 0
-    assert all(right for _, _, right in told["seen"])
-    ranges = sorted([*([low, high] for low, high, _ in told["seen"]), *told["lost"]])
+    printed = json.loads(out)
+    assert printed["early"] == 0
+    assert all(right for _, _, right in printed["seen"])
+    ranges = sorted([*([low, high] for low, high, _ in printed["seen"]), *printed["lost"]])
     assert [low for low, _ in ranges] == [1, *(high for _, high in ranges[:-1])]  # no gap, and nothing twice
-    assert ranges[-1][1] == told["end"] == end
+    assert ranges[-1][1] == printed["end"] == end
     if not trims:
-        assert told["lost"] == []
+        assert printed["lost"] == []
 
 
 class TestCommitted:
@@ -198,9 +198,9 @@ class TestCommitted:
         """Somebody has seen more than there is: the folder was put back, or it is another machine's."""
         log = place.new_log()
         add(log, 3)
-        with pytest.raises(DataLoss, match="the journal ends at position 4") as told:
+        with pytest.raises(DataLoss, match="the journal ends at position 4") as raised:
             place.reader().read(2, 9)
-        assert told.value.lost == (4, 9)
+        assert raised.value.lost == (4, 9)
 
     def test_ranges_that_are_none(self, place: Folder | Database) -> None:
         place.new_log()
@@ -225,16 +225,16 @@ class TestTrimmed:
             add(log, 10, roll=True)
         return log
 
-    def test_a_start_before_the_history_is_told(self, place: Folder | Database) -> None:
+    def test_a_start_before_the_history_is_trimmed(self, place: Folder | Database) -> None:
         log = self.fill(place)
         log.set_floor(21)
         log.trim(11)
         log.sync()
         reader = place.reader()
         assert (reader.earliest, reader.tail().start) == (21, 11)
-        with pytest.raises(Trimmed, match="the history begins at position 21 now") as told:
+        with pytest.raises(Trimmed, match="the history begins at position 21 now") as raised:
             reader.read(5)
-        assert told.value.lost == (5, 21)
+        assert raised.value.lost == (5, 21)
         assert positions(reader, 21) == list(range(21, 51))
 
     def test_loss_can_be_accepted(self, place: Folder | Database) -> None:
@@ -245,16 +245,16 @@ class TestTrimmed:
         assert [found.block.first for found in blocks] == [21, 31, 41]
 
     def test_trimmed_while_it_is_being_read(self, place: Folder | Database) -> None:
-        """The mapped segment is read to its end; then it is told."""
+        """The mapped segment is read to its end; then the loss is raised."""
         log = self.fill(place)
         reader = place.reader()
         blocks = reader.read(1)
         assert next(blocks).block.first == 1
         log.set_floor(41)
         log.trim(41)
-        with pytest.raises(Trimmed) as told:
+        with pytest.raises(Trimmed) as raised:
             list(blocks)
-        assert told.value.lost == (11, 41)
+        assert raised.value.lost == (11, 41)
 
     def test_the_whole_rest_of_a_range_is_trimmed_while_it_is_being_read(self, place: Folder | Database) -> None:
         log = self.fill(place)
@@ -262,9 +262,9 @@ class TestTrimmed:
         next(blocks)
         log.set_floor(41)
         log.trim(41)
-        with pytest.raises(Trimmed) as told:
+        with pytest.raises(Trimmed) as raised:
             list(blocks)
-        assert told.value.lost == (11, 41)
+        assert raised.value.lost == (11, 41)
 
 
 class TestGaps:
@@ -279,13 +279,13 @@ class TestGaps:
         log._close_files()
         return 6, 6 + GAP
 
-    def test_a_reader_inside_is_told(self, tmp_path: Path) -> None:
+    def test_a_reader_inside_gets_a_data_loss(self, tmp_path: Path) -> None:
         low, high = self.weak(tmp_path)
         reader = JournalReader(tmp_path)
         for start, stop in ((low + 1, high + 2), (2, low + 1), (high - 1, high)):
-            with pytest.raises(DataLoss, match=r"are lost: a crash, a promotion or a restore has lost them") as told:
+            with pytest.raises(DataLoss, match=r"are lost: a crash, a promotion or a restore has lost them") as raised:
                 reader.read(start, stop)
-            assert told.value.lost == (low, high)
+            assert raised.value.lost == (low, high)
 
     def test_a_reader_at_its_edges_is_not(self, tmp_path: Path) -> None:
         low, high = self.weak(tmp_path)
@@ -355,9 +355,9 @@ class TestReplaced:
         log.close()
         shutil.rmtree(folder)
         backup.rename(folder)
-        with pytest.raises(DataLoss, match="was restored to an earlier state") as told:
+        with pytest.raises(DataLoss, match="was restored to an earlier state") as raised:
             reader.read(1)
-        assert told.value.lost == (4, 7)
+        assert raised.value.lost == (4, 7)
 
     @pytest.mark.parametrize("name", ["nothing", "file"])
     def test_no_journal(self, tmp_path: Path, name: str) -> None:
@@ -370,7 +370,7 @@ class TestReplaced:
         with pytest.raises(JournalRefused, match="is being created, or its tail was cut"):
             JournalReader(tmp_path)
 
-    def test_damage_is_told_with_its_place(self, place: Folder | Database) -> None:
+    def test_damage_is_raised_with_its_place(self, place: Folder | Database) -> None:
         log = place.new_log()
         add(log, 3)
         add(log, 3)

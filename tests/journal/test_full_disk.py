@@ -262,7 +262,7 @@ class Writing:
             self.take,
             lambda position: self.committed.set() if position == 4 else None,
             self.failures.append,
-            on_full=self.tell,
+            on_full=self.report,
             while_full=self.between.release,
         )
         self.committer.start()
@@ -276,7 +276,7 @@ class Writing:
             self.committer.wake()
         return Staged(batch)
 
-    def tell(self, error: LogFull | None) -> None:
+    def report(self, error: LogFull | None) -> None:
         self.full.append(error)
         self.changed.release()
 
@@ -322,26 +322,26 @@ def test_what_was_appended_before_is_committed_while_the_next_waits_for_room() -
     append(log)
     disk.space -= disk.left
     waiting = [published(log.end, [b"small"]), published(log.end + 1, [b"large" * 500])]
-    told: list[int] = []
+    reported: list[int] = []
     committed = threading.Semaphore(0)
 
     def take() -> Staged | None:
         return Staged(waiting.pop(0)) if waiting else None
 
-    def tell(position: int) -> None:
-        told.append(position)
+    def report(position: int) -> None:
+        reported.append(position)
         committed.release()
 
     failures: list[Exception] = []
-    committer = Committer(log, take, tell, failures.append, sync_every=0.3)
+    committer = Committer(log, take, report, failures.append, sync_every=0.3)
     assert committer.commit_now()
-    assert told == []
+    assert reported == []
     committer.start()
     committer.wake()
     assert committed.acquire(timeout=10)
-    assert told == [3]
+    assert reported == [3]
     disk.space += 10_000
     assert committed.acquire(timeout=10)
     committer.close()
-    assert (told, failures) == ([3, 4], [])
+    assert (reported, failures) == ([3, 4], [])
     log.close()

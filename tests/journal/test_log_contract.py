@@ -363,14 +363,14 @@ def test_what_a_follower_holds_stays_readable(shared: OwnedJournal) -> None:
     assert [span.first for span in reader.spans()] == [4]
 
 
-def test_extents_are_mapped_by_whoever_is_told_of_them(shared: OwnedJournal) -> None:
+def test_other_processes_map_shared_extents(shared: OwnedJournal) -> None:
     for letter in b"abcd":
         add(shared.log, bytes([letter]) * 1000, roll=letter == ord("c"))
     reader = open_journal(shared.address).follow()
     extents = reader.shared(2, 4, None)
     assert [(extent.start, extent.stop) for extent in extents] == [(2, 3), (3, 4)]
-    told = msgspec.json.decode(msgspec.json.encode(extents), type=list[SharedExtent])
-    other = SharedExtentReader(reader.identity, told)
+    received = msgspec.json.decode(msgspec.json.encode(extents), type=list[SharedExtent])
+    other = SharedExtentReader(reader.identity, received)
     found = other.read(2)
     assert next(found).block.value("payload", 0) == b"b" * 1000
     shared.log.trim(4)
@@ -381,7 +381,7 @@ def test_extents_are_mapped_by_whoever_is_told_of_them(shared: OwnedJournal) -> 
     reader.close()
 
 
-def test_losses_are_told_before_reading(shared: OwnedJournal) -> None:
+def test_losses_are_raised_before_reading(shared: OwnedJournal) -> None:
     for letter in b"abcd":
         add(shared.log, bytes([letter]), roll=True)
     reader = open_journal(shared.address).follow()
@@ -495,7 +495,7 @@ def test_memory_is_followed_by_its_address_alone() -> None:
         open_journal(owned.address).follow()
 
 
-def test_memory_of_an_owner_that_has_ended_is_told_of() -> None:
+def test_memory_of_an_owner_that_has_ended_is_refused() -> None:
     owned = open_journal("memory:", OPTIONS).own()
     owned.begin()
     for letter in b"ab":

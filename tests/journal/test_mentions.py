@@ -28,8 +28,8 @@ def one_by_one(reader: JournalReader) -> Found:
     return found
 
 
-def told(reader: JournalReader, message: int, start: int, stop: int) -> list[int]:
-    """The same for one message, from the blocks that are told."""
+def events_about(reader: JournalReader, message: int, start: int, stop: int) -> list[int]:
+    """The same for one message, from the blocks that the search finds."""
     found = []
     for block, _ in reader.mentions(message, start, stop):
         if block.has("message"):
@@ -56,12 +56,12 @@ def test_the_events_of_every_message_are_found(
     assert len(expected) > 100
     first, last = reader.earliest, reader.latest
     for message in {*range(1, 80), *sorted(expected)[-50:], *sorted(expected)[::17]}:
-        assert told(reader, message, first, last) == expected.get(message, []), message
+        assert events_about(reader, message, first, last) == expected.get(message, []), message
         low, high = first + (message % 50), last - (message % 70)
-        assert told(reader, message, low, high) == [at for at in expected.get(message, []) if low <= at < high]
+        assert events_about(reader, message, low, high) == [at for at in expected.get(message, []) if low <= at < high]
 
 
-def test_only_blocks_with_the_message_are_told(tmp_path: Path) -> None:
+def test_only_blocks_with_the_message_are_found(tmp_path: Path) -> None:
     """So that what it costs does not grow with the journal."""
     Life(tmp_path, 3).run(400)
     reader = JournalReader(tmp_path)
@@ -93,7 +93,7 @@ def test_a_payload_that_looks_like_blocks_is_no_block(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [8, 40, 72, 80, 88])
 def test_damaged_bytes_are_no_fault_of_ours(tmp_path: Path, cut: int) -> None:
-    """What is not a block is told by whoever reads it; the search itself goes on over anything."""
+    """The search accepts any bytes; reading the blocks reports damage."""
     Life(tmp_path, 2).run(60)
     segment = sorted(tmp_path.glob("*.seg"))[0].read_bytes()[HEADER_SIZE:]
     rng = np.random.default_rng(cut)

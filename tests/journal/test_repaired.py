@@ -1,4 +1,4 @@
-"""How a repaired journal hangs together: blocks behind a loss are chained anew, and what follows stays as it is."""
+"""The chain of a repaired journal: blocks after a loss are rechained, and segments after them stay unchanged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def header_of(file: Path) -> SegmentHeader:
     return found
 
 
-def test_blocks_behind_a_loss_are_chained_anew_and_the_next_segment_stays_as_it_is(folder: Path) -> None:
+def test_blocks_after_a_loss_are_rechained_and_the_next_segment_stays_unchanged(folder: Path) -> None:
     first, second = sorted(folder.glob("*.seg"))
     before, chain = second.read_bytes(), footer_of(first).chain
     flip(first, first.read_bytes().index(b"xxxx"))
@@ -110,7 +110,7 @@ def test_a_segment_that_was_repaired_is_repaired_again(folder: Path) -> None:
 
 
 def test_a_segment_that_was_repaired_loses_its_footer(folder: Path) -> None:
-    """What the next one was begun after is known no more: it is chained anew, and nothing is lost."""
+    """The checksum that the next one expects is unknown, so it is rechained, and nothing is lost."""
     first, second = sorted(folder.glob("*.seg"))
     flip(first, first.read_bytes().index(b"xxxx"))
     repair(folder)
@@ -134,8 +134,8 @@ def test_another_segment_in_the_place_of_the_next_is_noticed_behind_a_repaired_o
 def test_a_block_is_chained_to_another(folder: Path) -> None:
     raw = min(folder.glob("*.seg")).read_bytes()
     header = parse_header(raw, HEADER_SIZE)
-    anew, data = chain_to(header._replace(reserved_2=7), 0x01020304)
-    assert parse_header(data) == anew == header._replace(previous=0x01020304, reserved_2=0, crc=anew.crc)
-    assert anew.crc != header.crc
+    chained, data = chain_to(header._replace(reserved_2=7), 0x01020304)
+    assert parse_header(data) == chained == header._replace(previous=0x01020304, reserved_2=0, crc=chained.crc)
+    assert chained.crc != header.crc
     with pytest.raises(BlockError, match="the header's checksum is wrong"):
         parse_header(data[:-4] + bytes(4))
