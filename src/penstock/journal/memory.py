@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from penstock.journal.contract import UNBOUNDED, Journal, JournalTools, OwnerOptions
 from penstock.journal.errors import JournalRefused
-from penstock.journal.files.disk import Disk, RealFile, SharedDisk
+from penstock.journal.files.disk import RealFile
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.journal import OwnedFiles
 from penstock.journal.format.checksum import crc32
@@ -136,8 +136,11 @@ class MemoryFile(RealFile):
         self.close()  # else a forgotten file would keep its memory
 
 
-class MemoryDisk(Disk):
-    """A folder of memory files. Any thread may use it."""
+class MemoryDisk:
+    """A folder of memory files. Any thread may use it.
+
+    Implements ``Disk``, from which no interpreted class can inherit where that is compiled.
+    """
 
     syncs = False
 
@@ -154,12 +157,12 @@ class MemoryDisk(Disk):
         """The URL by which another process finds it."""
         return f"{SCHEME}{os.getpid()}/{self._listing}"
 
-    @override
     def names(self) -> list[str]:
+        """The files."""
         return list(self._files)
 
-    @override
     def create(self, name: str) -> MemoryFile:
+        """Create a file, which must not exist."""
         with self._changing:
             if name in self._files:
                 raise FileExistsError(name)
@@ -167,15 +170,15 @@ class MemoryDisk(Disk):
             self._write_listing()
             return self.open(name)
 
-    @override
     def open(self, name: str) -> MemoryFile:
+        """Open an existing file."""
         with self._changing:
             if name not in self._files:
                 raise FileNotFoundError(name)
             return MemoryFile(os.dup(self._files[name]))
 
-    @override
     def rename(self, old: str, new: str) -> None:
+        """Rename a file, replacing another."""
         with self._changing:
             replaced = self._files.get(new)
             self._files[new] = self._files.pop(old)
@@ -183,22 +186,20 @@ class MemoryDisk(Disk):
             if replaced is not None:
                 os.close(replaced)
 
-    @override
     def unlink(self, name: str) -> None:
+        """Remove a file."""
         with self._changing:
             gone = self._files.pop(name)
             self._write_listing()
             os.close(gone)
 
-    @override
     def sync(self) -> None:
-        pass
+        """Do nothing: there is no disk."""
 
-    @override
     def free(self) -> int:
+        """Unbounded."""
         return UNBOUNDED
 
-    @override
     def lock(self, name: str) -> MemoryFile:
         """Always succeeds: no other process can use this folder."""
         return MemoryFile(os.memfd_create("penstock-lock"))
@@ -222,8 +223,8 @@ class MemoryDisk(Disk):
         os.pwrite(self._listing, _HEADER.pack(self._generation, len(data), crc32(data)) + data, 0)
 
 
-class SharedMemory(SharedDisk):
-    """The memory files of another process. Threads may share one."""
+class SharedMemory:
+    """The memory files of another process, as ``SharedDisk``. Threads may share one."""
 
     def __init__(self, process: int, listing: int) -> None:
         """Raises JournalRefused if there is no such process, or it is another user's."""
@@ -243,26 +244,25 @@ class SharedMemory(SharedDisk):
         if self._listing >= 0:
             os.close(self._listing)
 
-    @override
     def names(self) -> list[str]:
+        """The files."""
         return list(self._look())
 
-    @override
     def numbered(self) -> list[tuple[str, int]]:
+        """The files and their inodes."""
         return [(name, inode) for name, (_, inode) in self._look().items()]
 
-    @override
     def number(self, name: str) -> int:
+        """The inode of a file."""
         entry = self._look().get(name)
         if entry is None:
             raise FileNotFoundError(name)
         return entry[1]
 
-    @override
     def open(self, name: str) -> MemoryFile:
+        """Open an existing file."""
         return MemoryFile(self.descriptor(name))
 
-    @override
     def descriptor(self, name: str) -> int:
         """The inode reveals a descriptor that was closed and now means another file."""
         number, inode = self._look().get(name, (-1, -1))
@@ -274,8 +274,8 @@ class SharedMemory(SharedDisk):
         self._check_owner()
         raise FileNotFoundError(name)
 
-    @override
     def path(self, name: str) -> str:
+        """The path by which this process reaches a file."""
         entry = self._look().get(name)
         if entry is None:
             raise FileNotFoundError(name)
