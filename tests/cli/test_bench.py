@@ -71,7 +71,7 @@ def test_over_a_unix_socket(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["phpmq://127.0.0.1:1", "--protocol=sspq"], 2, "a URL says its protocol itself"),
+        (["phpmq://127.0.0.1:1", "--protocol=sspq"], 2, "a URL names its own protocol"),
         (["phpmq://127.0.0.1:1", "--one-at-a-time"], 2, "PHPMQ has none; Kokaq can confirm"),
         (["kokaq://127.0.0.1:1", "--size=70000"], 2, "at most 65535 bytes"),
         (["--size=7"], 2, "7 is not in the range x>=8"),

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from penstock.bench.load import EVERY, Load, LoadConsumer, LoadProducer
 from penstock.client.urls import Address, split_name
 from penstock.wire import kokaq
@@ -15,22 +17,22 @@ from penstock.wire.kokaq import MessageType, Metadata, Opcode, Request
 
 
 class KokaqProducer(LoadProducer):
-    """Pushes, at most ``window`` of them unanswered."""
+    """Pushes, with at most ``window`` unanswered."""
 
     def __init__(self, address: Address, size: int, window: int) -> None:
         super().__init__(kokaq.ClientDecoder(variant=address.variant), address, size, window)
         assert address.queue is not None
         self._names = split_name(address.queue)
-        #: When what is unanswered was sent, and how many at that time. Answers come in order.
+        #: Send time and number of unanswered messages. Answers arrive in order.
         self._sent: deque[tuple[int, int]] = deque()
         self._unanswered = 0
 
+    @override
     def room(self) -> int:
-        """See :meth:`LoadProducer.room`."""
         return self.window - self._unanswered if self.writable else 0
 
+    @override
     def send(self, count: int) -> None:
-        """See :meth:`LoadProducer.send`."""
         opaques, zeros = (b"\0\0\0\0",) * count, bytes(count)
         payloads = (self.payload(),) * count
         pushes = kokaq.Pushes(MessageType.OPERATIONAL, True, 0, *self._names, opaques, zeros, payloads)
@@ -38,8 +40,8 @@ class KokaqProducer(LoadProducer):
         self._unanswered += count
         self.transport.write(kokaq.encode_requests([pushes], self.address.variant))
 
+    @override
     def take(self, frames: Sequence[Any]) -> None:
-        """Confirmations."""
         answered = 0
         for frame in frames:
             if not isinstance(frame, kokaq.Pushed):
@@ -58,7 +60,7 @@ class KokaqProducer(LoadProducer):
 
 
 class KokaqConsumer(LoadConsumer):
-    """Locks up to ``window`` messages, and deletes each. An empty queue is asked again a little later."""
+    """Locks up to ``window`` messages, and deletes each. Polls an empty queue after a pause."""
 
     PAUSE = 0.002
     _UUID = bytes(range(16))
@@ -74,12 +76,12 @@ class KokaqConsumer(LoadConsumer):
         self._delete, _, self._after = kokaq.encode_requests([delete], address.variant).partition(self._UUID)
         self._empty = 0
 
+    @override
     def begin(self) -> None:
-        """See :meth:`LoadConsumer.begin`."""
         self.transport.write(self._lock * self.window)
 
+    @override
     def take(self, frames: Sequence[Any]) -> None:
-        """Messages, answers to deletions, and the news that there is nothing."""
         parts = []
         for frame in frames:
             if isinstance(frame, kokaq.Deliveries):
@@ -103,7 +105,7 @@ class KokaqConsumer(LoadConsumer):
 
 
 def uuid_of(raw: bytes) -> bytes:
-    """The UUID among the fields of one delivery: each has a tag, a size, and so many bytes."""
+    """The UUID of a delivery. Each field is a tag, a size and that number of bytes."""
     at = 4
     while raw[at] != 0x05:
         at += 2 + raw[at + 1]
@@ -111,7 +113,7 @@ def uuid_of(raw: bytes) -> bytes:
 
 
 def _window(consumers: int) -> int:
-    """They ask: together they should not ask for much more than there can be, or they measure empty answers."""
+    """The window shrinks with the number of consumers: they poll, and empty answers would be measured."""
     return max(4, 128 // max(1, consumers))
 
 

@@ -1,8 +1,8 @@
-"""A protocol as a load generator speaks it: no client, no object per message, bytes made once.
+"""Load straight on the codecs: no client, no object per message, bytes encoded once.
 
-A *producer* is asked to send so many messages, and tells how many more it may. A *consumer* takes and acknowledges what
-it is given, as fast as it comes. Messages start with the time they were made at, in nanoseconds of the clock that all
-processes of a machine share, so that a consumer knows how long each was under way.
+A *producer* sends a number of messages on request, and reports its room for more. A *consumer* takes and acknowledges
+messages as fast as they arrive. A message begins with the time of its creation, in nanoseconds of the clock that all
+processes of a machine share, so that a consumer can measure its latency.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any, cast
 
+from typing_extensions import override
+
 from penstock.client.urls import Address
 from penstock.protocols import ProtocolError, protocols
 from penstock.wire.stream import StreamDecoder
 
 STAMP = Struct(">Q")
-#: A message must have room for its time.
+#: Bytes of the smallest message: its time.
 LEAST = STAMP.size
-#: One message of so many is looked at for its latency. Taken evenly, whatever the size of the reads.
+#: Latency is sampled from every eighth message, whatever the size of the reads.
 EVERY = 8
 
 
@@ -36,26 +38,26 @@ class LoadConnection(asyncio.Protocol):
         self.lost: Exception | None = None
         self.ending = False
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(256 * 1024)
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio. The end before the end is an error."""
         if not self.ending:
             self.lost = exc or ConnectionError("the broker closed the connection")
 
+    @override
     def pause_writing(self) -> None:
-        """See asyncio."""
         self.writable = False
 
+    @override
     def resume_writing(self) -> None:
-        """See asyncio."""
         self.writable = True
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
         frames = self.decoder.feed(data)
         if self.decoder.error is not None:
             self.lost = self.decoder.error
@@ -64,16 +66,16 @@ class LoadConnection(asyncio.Protocol):
 
     @abstractmethod
     def take(self, frames: Sequence[Any]) -> None:
-        """What came in."""
+        """Handle received frames."""
 
     def close(self) -> None:
-        """The end."""
+        """Close the connection."""
         self.ending = True
         self.transport.close()
 
 
 class LoadProducer(LoadConnection):
-    """Sends. ``latencies`` has the nanoseconds until each message was confirmed, where the protocol does that."""
+    """Sends. ``latencies`` are the nanoseconds until each message was confirmed, if the protocol confirms."""
 
     def __init__(self, decoder: StreamDecoder[Any], address: Address, size: int, window: int) -> None:
         super().__init__(decoder)
@@ -83,23 +85,24 @@ class LoadProducer(LoadConnection):
         self.latencies: list[int] = []
 
     def room(self) -> int:
-        """How many messages may be sent now."""
+        """The number of messages that may be sent now."""
         return self.window if self.writable else 0
 
     def payload(self) -> bytes:
-        """A message of now."""
+        """A message with the current time."""
         return STAMP.pack(time.monotonic_ns()) + self.filler
 
     @abstractmethod
     def send(self, count: int) -> None:
-        """Send so many messages."""
+        """Send this number of messages."""
 
+    @override
     def take(self, frames: Sequence[Any]) -> None:
-        """What is answered; protocols that don't confirm answer nothing."""
+        """Ignore answers, for protocols that do not confirm."""
 
 
 class LoadConsumer(LoadConnection):
-    """Takes and acknowledges. ``latencies`` has the nanoseconds that some messages were under way, end to end."""
+    """Takes and acknowledges. ``latencies`` are the nanoseconds end to end of sampled messages."""
 
     def __init__(self, decoder: StreamDecoder[Any], address: Address, window: int) -> None:
         super().__init__(decoder)
@@ -109,17 +112,17 @@ class LoadConsumer(LoadConnection):
         self.latencies: list[int] = []
         self._skip = 0
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin at once."""
         super().connection_made(transport)
         self.begin()
 
     @abstractmethod
     def begin(self) -> None:
-        """Ask for messages."""
+        """Request the first messages."""
 
     def note(self, payloads: Sequence[bytes]) -> None:
-        """Count messages, and look at a few."""
+        """Count messages, and sample their latency."""
         now = time.monotonic_ns()
         self.received += len(payloads)
         for payload in payloads[self._skip :: EVERY]:
@@ -129,11 +132,11 @@ class LoadConsumer(LoadConnection):
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How load of a protocol is made; the table of protocols names it as the part ``load``."""
+    """How to generate load of a protocol; the part ``load`` in the table of protocols."""
 
-    #: From an address, the size of a message, and how many may be unanswered.
+    #: From an address, the size of a message, and the limit of unanswered messages.
     producer: Callable[[Address, int, int], LoadProducer]
-    #: From an address, and how many messages may be unsettled.
+    #: From an address, and the limit of unsettled messages.
     consumer: Callable[[Address, int], LoadConsumer]
     #: Default limit of published messages that are not yet consumed.
     in_flight: int = 1000
@@ -142,7 +145,7 @@ class Load:
 
 
 def load_of(protocol: str) -> Load:
-    """How load of the protocol of this name is made. Raises ProtocolError."""
+    """The load of the protocol with this name. Raises ProtocolError."""
     found = protocols()[protocol].part("load")
     if not isinstance(found, Load):
         raise ProtocolError(f"{protocols()[protocol].title}: {protocols()[protocol].load!r} is no Load")

@@ -1,4 +1,4 @@
-"""One run of the load generator: start the processes, watch the board, gather what they measured."""
+"""One run of the load generator: start the processes, watch the board, collect their results."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from penstock.client.options import TLS, ClientOptions
 from penstock.client.protocol import client_protocol
 from penstock.client.urls import Address
 
-#: How often the board is looked at; each look is a point of the plot.
-LOOK = 0.05
-#: The first part of a run is not counted: connections, caches and windows fill up.
+#: Seconds between two readings of the board, each of which is a point of the plot.
+READ_EVERY = 0.05
+#: The share of a run that does not count, as connections, caches and windows fill up.
 WARM_UP = 0.2
-#: How long the last messages may take to arrive after the last one was sent.
+#: Seconds that messages may take to arrive after the last one was sent.
 PATIENCE = 30.0
 DEFAULT_QUEUE = "penstock-bench"
 
 
 class BenchPlan(Struct, frozen=True, kw_only=True):
-    """What to do."""
+    """The parameters of a run."""
 
     url: str
     size: int
@@ -53,7 +53,7 @@ class BenchPlan(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, kw_only=True):
-    """What came of it. Latencies are in nanoseconds; ``series`` has seconds and messages so far."""
+    """The result of a run. Latencies are in nanoseconds; ``series`` are seconds and messages so far."""
 
     plan: BenchPlan
     protocol: str
@@ -67,11 +67,11 @@ class Result(Struct, kw_only=True):
 
 
 class BenchError(Exception):
-    """The run failed. The text says why."""
+    """The run failed."""
 
 
 async def prepare(plan: BenchPlan) -> tuple[Address, ClientOptions]:
-    """The address that serves, with a queue, which is created where the protocol needs that; and the URL's options."""
+    """The address that serves, with a queue, which is created if the protocol needs that; and the URL's options."""
     async with aio.connect(plan.url) as client:
         address = client.address
         if address.queue is None and client_protocol(address.scheme).queue != "none":
@@ -91,7 +91,7 @@ def measure(plan: BenchPlan, address: Address, options: ClientOptions) -> Result
 
 
 class _BenchRun:
-    """The processes of a run, and the board between them. Consumers come first in ``workers``, then producers."""
+    """The processes of a run, and the board they share. In ``workers`` consumers precede producers."""
 
     def __init__(self, plan: BenchPlan, address: Address, tls: TLS) -> None:
         self.plan = plan
@@ -113,7 +113,7 @@ class _BenchRun:
         return tuple(range(FIRST_WORKER, first)), tuple(range(first, first + receivers))
 
     def run(self) -> Result:
-        """From the start of the processes to the end of the last one."""
+        """Start the processes, and wait for the last one."""
         plan = self.plan
         for place, connections in _shares(self.receivers, plan.consumers):
             self._start(consume, replace(self.job, place=place, connections=connections))
@@ -154,7 +154,7 @@ class _BenchRun:
         self.workers.append((process, ours))
 
     def _get_ready(self) -> None:
-        """Wait until all processes are connected, or one has failed."""
+        """Wait until all processes are connected. Raises BenchError if one fails."""
         while any(self.board[place] == NOT_READY for place in (*self.senders, *self.receivers)):
             for process, pipe in self.workers:
                 if pipe.poll() or not process.is_alive():
@@ -162,7 +162,7 @@ class _BenchRun:
             time.sleep(0.01)
 
     def _watch(self, began: float) -> list[tuple[float, int]]:
-        """Look at the board until the producers are done, by time or by count."""
+        """Read the board until the producers are done, by time or by count."""
         places = self.receivers or self.senders
         series = []
         while True:
@@ -173,12 +173,12 @@ class _BenchRun:
                 break
             if all(pipe.poll() for _, pipe in self.workers[len(self.receivers) :]):
                 break
-            time.sleep(LOOK)
+            time.sleep(READ_EVERY)
         self.board[PRODUCE] = 0
         return series
 
     def _check(self) -> None:
-        """A consumer that ended early, or a producer that died, ends the run."""
+        """Raise BenchError if a consumer has ended early."""
         for _, pipe in self.workers[: len(self.receivers)]:
             if pipe.poll():
                 raise BenchError(self._outcome(pipe).error)
@@ -187,14 +187,14 @@ class _BenchRun:
         return sum(self.board[place] for place in self.receivers)
 
     def _arrive(self, sent: int) -> None:
-        """Wait until everything that was sent was received."""
+        """Wait until all messages were received."""
         until = time.monotonic() + PATIENCE
         while self._received() < sent and time.monotonic() < until and self.receivers:
             self._check()
             time.sleep(0.005)
 
     def _drain(self, sent: int) -> None:
-        """Without consumers, what was sent is taken afterwards: a measurement leaves nothing behind."""
+        """Take the messages of a run without consumers: a measurement leaves nothing behind."""
         place = len(self.board) - 1
         self._start(consume, replace(self.job, place=place))
         until = time.monotonic() + PATIENCE
@@ -212,7 +212,7 @@ class _BenchRun:
         try:
             outcome = pipe.recv()
         except EOFError:
-            raise BenchError("a process of the load generator has ended without a word") from None
+            raise BenchError("a process of the load generator has ended without a result") from None
         assert isinstance(outcome, WorkerOutcome)
         return outcome
 

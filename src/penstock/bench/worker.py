@@ -21,20 +21,20 @@ from penstock.companions.parent import end_with
 
 ConnectionT = TypeVar("ConnectionT", bound=LoadConnection)
 
-#: What one write of a producer has at most: a client that pipelines does not send each message by itself either.
+#: The most that one write of a producer contains: clients that pipeline do not write messages singly either.
 WRITE_MESSAGES = 64
 WRITE_BYTES = 16 * 1024
-#: How long a producer that may not send looks away.
-BREATH = 0.0005
+#: Seconds that a producer without room waits.
+PAUSE = 0.0005
 
-#: The board on which processes tell each other how far they are. Each place has one writer. A process that is not yet
-#: connected has NOT_READY at its place, and later how many messages it has sent or received.
+#: Places of the board, an array on which processes share their progress. Each place has one writer. A worker's place
+#: is NOT_READY until it is connected, and then the number of messages that it has sent or received.
 NOT_READY = -1
 GO, PRODUCE, CONSUME, FIRST_WORKER = 0, 1, 2, 3
 
 
 class WorkerJob(Struct, frozen=True, kw_only=True):
-    """What a process is to do."""
+    """The work of one process."""
 
     address: Address
     tls: TLS
@@ -50,7 +50,7 @@ class WorkerJob(Struct, frozen=True, kw_only=True):
 
 
 class WorkerOutcome(Struct):
-    """What a process has to tell at its end. Latencies are in nanoseconds."""
+    """The result of one process. Latencies are in nanoseconds."""
 
     done: int
     latencies: Any
@@ -58,20 +58,20 @@ class WorkerOutcome(Struct):
 
 
 def produce(job: WorkerJob, board: Array[Any], pipe: Pipe) -> None:
-    """The life of a process of producers."""
-    _live(_produce(job, board), pipe)
+    """The main function of a process of producers."""
+    _run_and_report(_produce(job, board), pipe)
 
 
 def consume(job: WorkerJob, board: Array[Any], pipe: Pipe) -> None:
-    """The life of a process of consumers."""
-    _live(_consume(job, board), pipe)
+    """The main function of a process of consumers."""
+    _run_and_report(_consume(job, board), pipe)
 
 
-def _live(work: Any, pipe: Pipe) -> None:
+def _run_and_report(work: Any, pipe: Pipe) -> None:
     parent = parent_process()
     assert parent is not None
     assert parent.pid is not None
-    end_with(parent.pid, signal.SIGKILL)  # nobody is left to tell what was measured
+    end_with(parent.pid, signal.SIGKILL)  # the result has no reader then
     try:
         outcome = run(work)
     except KeyboardInterrupt:
@@ -98,23 +98,23 @@ async def _produce(job: WorkerJob, board: Array[Any]) -> WorkerOutcome:
                 sent += count
                 board[job.place] = sent
         _check(connections)
-        await asyncio.sleep(0 if sent > before else BREATH)
+        await asyncio.sleep(0 if sent > before else PAUSE)
     while (
         any(connection.room() < connection.window for connection in connections if connection.lost is None)
         and board[CONSUME]
     ):
-        await asyncio.sleep(BREATH)
+        await asyncio.sleep(PAUSE)
     latencies = np.concatenate([np.array(connection.latencies, np.int64) for connection in connections])
     for connection in connections:
         connection.close()
-    await asyncio.sleep(0.05)  # what is in our buffers leaves
+    await asyncio.sleep(0.05)  # buffers are flushed
     return WorkerOutcome(sent, latencies)
 
 
 def _allowed(job: WorkerJob, board: Array[Any], sent: int, elapsed: float) -> int:
     """How many more may be sent, by all limits but the connection's."""
-    under_way = sum(board[place] for place in job.senders) - sum(board[place] for place in job.receivers)
-    allowed = job.in_flight - under_way if job.in_flight else WRITE_MESSAGES
+    in_flight = sum(board[place] for place in job.senders) - sum(board[place] for place in job.receivers)
+    allowed = job.in_flight - in_flight if job.in_flight else WRITE_MESSAGES
     if job.count is not None:
         allowed = min(allowed, job.count - sent)
     if job.rate is not None:
@@ -143,7 +143,7 @@ def _check(connections: list[Any]) -> None:
 
 async def _until(board: Array[Any], place: int) -> None:
     while not board[place]:
-        await asyncio.sleep(BREATH)
+        await asyncio.sleep(PAUSE)
 
 
 async def _open(connection: ConnectionT, job: WorkerJob) -> ConnectionT:

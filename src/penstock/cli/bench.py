@@ -26,7 +26,7 @@ PROTOCOLS = [each.name for each in having("load")]
 
 
 def _defaults(value: Callable[[Load], int]) -> str:
-    """What a default is for each protocol: ``PHPMQ 10000, SSPQ 1000``."""
+    """The defaults by protocol: ``PHPMQ 10000, SSPQ 1000``."""
     return ", ".join(f"{each.title} {value(load_of(each.name))}" for each in having("load"))
 
 
@@ -37,7 +37,7 @@ def _defaults(value: Callable[[Load], int]) -> str:
     "--durability",
     type=click.Choice(["commit", "interval", "os"]),
     default="commit",
-    help="Without URL: of the broker that is started. [default: commit]",
+    help="Without URL: of the started broker. [default: commit]",
 )
 @click.option("--size", type=click.IntRange(LEAST), multiple=True, help="Bytes of a message. [default: 100]")
 @click.option("--producers", type=click.IntRange(1), default=1, help="Connections that publish. [default: 1]")
@@ -45,16 +45,16 @@ def _defaults(value: Callable[[Load], int]) -> str:
 @click.option(
     "--window",
     type=click.IntRange(1, 65_535),
-    help=f"Unacknowledged at a time by each consumer. [default: {_defaults(lambda load: load.window(1))}]",
+    help=f"Unacknowledged messages per consumer. [default: {_defaults(lambda load: load.window(1))}]",
 )
 @click.option(
     "--in-flight",
     type=click.IntRange(1),
-    help=f"Published and not yet taken, at most. [default: {_defaults(lambda load: load.in_flight)}]",
+    help=f"Limit of published messages not yet consumed. [default: {_defaults(lambda load: load.in_flight)}]",
 )
-@click.option("--processes", type=click.IntRange(1), default=1, help="On either side. [default: 1]")
-@click.option("--duration", "seconds", type=float, default=5.0, metavar="S", help="So long. [default: 5]")
-@click.option("--count", type=click.IntRange(1), help="So many messages, instead of --duration.")
+@click.option("--processes", type=click.IntRange(1), default=1, help="Processes on either side. [default: 1]")
+@click.option("--duration", "seconds", type=float, default=5.0, metavar="S", help="Seconds of a run. [default: 5]")
+@click.option("--count", type=click.IntRange(1), help="Messages of a run, instead of --duration.")
 @click.option("--rate", type=float, metavar="N", help="At most N messages a second, to see latency at that load.")
 @click.option(
     "--one-at-a-time",
@@ -70,14 +70,14 @@ def command(
     as_json: bool,
     **flags: Any,
 ) -> int:
-    """Measure the broker of each URL; without any, a broker that is started for it in a temporary folder.
+    """Measure the broker at each URL; without any, a broker started in a temporary folder.
 
-    Producers publish, consumers take and acknowledge every message, each side in a process of its own. The rate is
-    that of acknowledged messages without the first fifth of the run; latency is from publishing to arrival, or with
-    --one-at-a-time until the broker's confirmation. Whatever is in the queue (penstock-bench unless URL names one) is
-    consumed: don't name one that matters.
+    Producers publish, consumers take and acknowledge every message, each side in its own process. The rate counts
+    acknowledged messages after the first fifth of the run; latency is from publishing to arrival, or with
+    --one-at-a-time until the broker's confirmation. All messages of the queue (penstock-bench unless URL names one)
+    are consumed: do not name one that matters.
 
-    With --in-flight full all the time, latency is that of a queue under full load. Use --rate to see it below that.
+    While --in-flight is reached, latency is that of a queue under full load. Use --rate to measure below that.
 
     \b
     Examples:
@@ -90,7 +90,7 @@ def command(
     Exit codes: 0 done, 1 it failed, 2 wrong use, 3 refused by the broker, 4 messages were missing at the end.
     """
     if urls and protocols:
-        raise click.UsageError("--protocol is for a broker that is started here; a URL says its protocol itself")
+        raise click.UsageError("--protocol is for a broker that is started here; a URL names its own protocol")
     results = []
     with ExitStack() as stack:
         if not urls:
