@@ -1,4 +1,4 @@
-"""A message that nobody gets through with ends among the dead letters, where it can be looked at.
+"""A message that keeps failing becomes a dead letter, which can be inspected.
 
     python examples/dead_letters.py 127.0.0.1:8888
 

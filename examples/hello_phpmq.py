@@ -18,6 +18,6 @@ address = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("PENSTOCK_PHPMQ",
 with connect(f"phpmq://{address}/hello") as client:
     client.publish("hello", ttl=3600)
     client.publish("world")
-    for message in client.consume(idle=1):  # without idle it would wait for more, for ever
+    for message in client.consume(idle=1):  # without idle it would wait for more without end
         print(message.text)
         message.ack()

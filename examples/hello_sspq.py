@@ -1,4 +1,4 @@
-"""Publish two messages over SSPQ and take them. The listener's configuration says which queue that is.
+"""Publish two messages over SSPQ and take them. The listener's configuration names the queue.
 
     python examples/hello_sspq.py 127.0.0.1:8888
 
@@ -17,7 +17,7 @@ address = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("PENSTOCK_SSPQ", 
 
 with connect(f"sspq://{address}") as client:
     client.publish("hello", retries=3)
-    client.publish("world")  # 255 retries: for ever
+    client.publish("world")  # 255 retries: unlimited
     for message in client.consume(idle=1):
         print(f"{message.text}, {message.retries} retries left")
         message.ack()

@@ -23,7 +23,7 @@ async def answer() -> None:
     async with aio.connect(f"kokaq://{ADDRESS}/default/questions") as client:
         async for question in client.consume(poll=0.05):
             total = sum(int(word) for word in question.text.split(" + "))
-            # The time to live is for answers that nobody waits for any more.
+            # The time to live removes answers whose requester has stopped waiting.
             reply = Outgoing(str(total).encode(), correlation_id=question.correlation_id, ttl=60)
             await client.publish(reply, queue="default/answers")
             await question.ack()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from penstock.demo.processes import accepts
 
 #: Seconds that a server may take to start: an Erlang one on a busy machine needs a while.
 START_PATIENCE = 180.0
@@ -19,13 +20,6 @@ STOP_PATIENCE = 60.0
 
 class ServerError(Exception):
     """A server did not start; the text says which, and what it said."""
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Process:
@@ -96,12 +90,6 @@ class Process:
 
     def _said(self) -> str:
         return " | ".join(self.log.read_text(errors="replace").strip().splitlines()[-5:]) or "it said nothing"
-
-
-def accepts(port: int) -> bool:
-    """Whether somebody listens on this port of 127.0.0.1."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _fields(pid: int) -> list[str]:

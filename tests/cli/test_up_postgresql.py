@@ -93,7 +93,7 @@ def test_a_folder_that_the_other_user_can_not_reach_is_told(tmp_path: Path, monk
     monkeypatch.setattr("penstock.demo.postgresql._account", lambda: pwd.getpwuid(os.getuid()))
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
-    with pytest.raises(ProcessFailed, match="who can't reach"):
+    with pytest.raises(ProcessFailed, match="who cannot access"):
         Server(hidden / "server")
 
 

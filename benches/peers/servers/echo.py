@@ -8,8 +8,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from benches.peers.processes import Process, free_port
+from benches.peers.processes import Process
 from benches.peers.servers.base import Running, Server, ready_or_stopped
+from penstock.demo.processes import free_port
 
 PROGRAM = """
 import asyncio, sys, uvloop

@@ -8,8 +8,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benches.peers.processes import Process, free_port
+from benches.peers.processes import Process
 from benches.peers.servers.base import Running, Server, ready_or_stopped, said
+from penstock.demo.processes import free_port
 
 #: Where pip puts programs.
 SCRIPTS = Path(sys.executable).parent

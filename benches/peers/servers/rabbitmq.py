@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from benches.peers.processes import Process, free_port
+from benches.peers.processes import Process
 from benches.peers.servers.base import Running, Server, ready_or_stopped, said
+from penstock.demo.processes import free_port
 
 #: The one on Debian's PATH changes the user; this is what it calls then, and takes its folders from the environment.
 PROGRAMS = (Path("/usr/lib/rabbitmq/bin/rabbitmq-server"),)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benches.peers.processes import Process, free_port
+from benches.peers.processes import Process
 from benches.peers.servers.base import Running, Server, not_on_path, ready_or_stopped, said
+from penstock.demo.processes import free_port
 
 
 @dataclass(frozen=True)

