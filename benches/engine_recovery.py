@@ -79,7 +79,7 @@ def start(folder: str) -> None:
 
 
 def best(function: Callable[[str], object], folder: str, rounds: int) -> float:
-    """Seconds of the processor: the files are in memory, and a busy machine does not count."""
+    """Seconds of CPU: the files are in memory, and a busy machine does not matter."""
     times = []
     for _ in range(rounds):
         began = process_time()

@@ -64,7 +64,7 @@ def broker(folder: str, *flags: str, http: str = "off") -> Iterator[dict[str, st
 
 
 def just_read(folder: str) -> int:
-    """Every byte once, into the same small piece of memory: what stays in the processor's cache."""
+    """Every byte once, into the same small piece of memory, which stays in the CPU's cache."""
     size = 0
     buffer = bytearray(READ)
     for path in sorted(Path(folder).glob("*.seg")):
@@ -129,12 +129,12 @@ def ratios(folder: str, address: str, messages: int) -> None:
     out(f"{'':26}  MB/s of files  million rows/s  to read(), kept  to read()  to a socket\n")
     for name, seconds in best.items():
         shares = (best[each] / seconds for each in ("read(), kept", "read(), not kept", "plain socket"))
-        told = "".join(f"{share:{width}.2f}" for share, width in zip(shares, (17, 11, 13), strict=True))
-        out(f"{name:26}  {size / seconds / 1e6:13,.0f}  {messages / seconds / 1e6:14.2f}{told}\n")
+        columns = "".join(f"{share:{width}.2f}" for share, width in zip(shares, (17, 11, 13), strict=True))
+        out(f"{name:26}  {size / seconds / 1e6:13,.0f}  {messages / seconds / 1e6:14.2f}{columns}\n")
 
 
 def beside(address: str, urls: Sequence[str], seconds: float) -> None:
-    """`penstock bench`, with and without somebody who reads everything again and again, in turns."""
+    """`penstock bench` with and without a reader that scans everything repeatedly, in turns."""
     sys.stdout.write(f"\nend to end, with a full scan beside it\n{'':10}  alone/s  with scan/s  ratio   aim\n")
     for url in urls:
         pairs: list[tuple[float, float]] = []
@@ -159,7 +159,7 @@ def rate(url: str, seconds: float) -> float:
 
 @contextmanager
 def scanning(address: str) -> Iterator[None]:
-    """Somebody who scans without end. In life that is another machine, so it does not get in the way of this one's."""
+    """A process that scans without end, with low priority: in production it would be another machine."""
     with subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", _SCANNING, address]) as process:
         try:
             yield

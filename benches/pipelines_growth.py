@@ -110,7 +110,7 @@ def seconds(spark: SparkSession, insight: Insight, folder: Path, number: int, ro
 
 
 def cost_of_insight(spark: SparkSession, size: int) -> dict[str, float]:
-    """One batch of so many events."""
+    """One batch of this many events."""
     with pipeline(spark) as (insight, folder):
         return {"insight": seconds(spark, insight, folder, 0, in_and_out(1, size))}
 
@@ -130,7 +130,7 @@ def cost_of_archive_and_replay(spark: SparkSession, size: int) -> dict[str, floa
 
 
 def cost_of_decode(spark: SparkSession, size: int) -> dict[str, float]:
-    """A capture of so many frames."""
+    """A capture of this many frames."""
     with tempfile.TemporaryDirectory() as folder:
         capture = Path(folder) / "capture.bin"
         capture.write_bytes(sspq.encode([sspq.Send(3, (b"x" * 100,) * size)]))

@@ -184,7 +184,6 @@ def compare(case: Case, brokers: tuple[Broker, Broker], rounds: int) -> None:
 
 
 def main() -> None:
-    """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)

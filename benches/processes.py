@@ -1,4 +1,4 @@
-"""What processes have used: on a busy machine seconds of the processor tell more than those of the clock."""
+"""CPU time of processes: on a busy machine it is more reliable than wall-clock time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import NamedTuple, Self
 
-#: Of the processor, by sort of process.
+#: Seconds of CPU by kind of process.
 Seconds = dict[str, float]
 
-#: Seconds between two looks. Of a process that ends, what it has used since the last one is not seen.
+#: Seconds between two samples. A process's usage after its last sample is lost.
 EVERY = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class CpuMeter:
-    """Seconds of the processor, by sort, of this process and all that came of it, those that ended included.
+    """Seconds of CPU, by kind, of this process and all its descendants, including those that have ended.
 
-    Spark's daemons do not wait for workers that end, so the system forgets what these have used: they are looked at
-    again and again while they are there.
+    Spark's daemons do not wait for workers that end, so the system forgets their usage: they are sampled while
+    they run.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class CpuMeter:
         self._thread.join()
 
     def seconds(self) -> Seconds:
-        """What was used so far."""
+        """The usage so far."""
         with self._looking:
             self._look()
             found: Seconds = defaultdict(float)
@@ -55,39 +55,39 @@ class CpuMeter:
     def _look(self) -> None:
         present = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         self._others &= present
-        told = {process: found for process in present - self._others if (found := _told(process)) is not None}
+        unknown = {process: found for process in present - self._others if (found := _usage(process)) is not None}
         while ours := [
-            process for process, found in told.items() if process in self._used or found.parent in self._used
+            process for process, found in unknown.items() if process in self._used or found.parent in self._used
         ]:
             for process in ours:
-                self._note(process, told.pop(process))
-        self._others.update(told)
+                self._note(process, unknown.pop(process))
+        self._others.update(unknown)
 
-    def _note(self, process: int, found: _Told) -> None:
+    def _note(self, process: int, found: _Usage) -> None:
         sort, used = self._used.get(process, ("", 0.0))
-        # One that has ended, and was not waited for, has no command.
+        # A zombie has no command.
         self._used[process] = (found.sort or sort or "bench", max(used, found.seconds))
 
 
-class _Told(NamedTuple):
-    """What the system tells of a process."""
+class _Usage(NamedTuple):
+    """The parent, kind and CPU time of a process."""
 
     parent: int
     sort: str
     seconds: float
 
 
-def _told(process: int) -> _Told | None:
+def _usage(process: int) -> _Usage | None:
     try:
         command = Path(f"/proc/{process}/cmdline").read_text()
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
         return None  # it has ended meanwhile
-    return _Told(int(fields[1]), _sort(command) if command else "", sum(map(int, fields[11:13])) / _TICKS)
+    return _Usage(int(fields[1]), _sort(command) if command else "", sum(map(int, fields[11:13])) / _TICKS)
 
 
 def _sort(command: str) -> str:
-    """What a process is, by its command."""
+    """The kind of a process, by its command."""
     words = command.split("\0")
     if "penstock.flight" in words:
         return "Flight"

@@ -74,13 +74,11 @@ class SspqWorker(Client):
     """Confirms a message, then asks for the next one."""
 
     def begin(self, rounds: int) -> None:
-        """See Client."""
         self.socket.sendall((b"\x55\x99\x5e\xff" + struct.pack(">I", len(PAYLOAD)) + PAYLOAD) * (rounds + 1))
         self.socket.sendall(RECEIVE)
         self._take()
 
     def round(self) -> None:
-        """See Client."""
         self.socket.sendall(CONFIRM)
         self.socket.sendall(RECEIVE)
         self._take()
@@ -95,13 +93,11 @@ class PhpmqWorker(Client):
     """Publishes the result of a message, then acknowledges it. One is unacknowledged at a time."""
 
     def begin(self, rounds: int) -> None:
-        """See Client."""
         self.socket.sendall(self._message(1, (2, PAYLOAD)))
         self.socket.sendall(self._message(2, (4, b"1")))
         self._id = self._take()
 
     def round(self) -> None:
-        """See Client."""
         self.socket.sendall(self._message(1, (2, PAYLOAD)))
         self.socket.sendall(self._message(4, (3, self._id)))
         self._id = self._take()
@@ -123,7 +119,6 @@ class KokaqWorker(Client):
     """Locks a message, and deletes it by a one-way request before it locks the next one."""
 
     def begin(self, rounds: int) -> None:
-        """See Client."""
         self.socket.sendall(_kokaq(CREATE, self._names()))
         self._take()
         self.socket.sendall(_kokaq(PUSH, self._names(PAYLOAD), one_way=True) * (rounds + 1))
@@ -131,7 +126,6 @@ class KokaqWorker(Client):
         self._uuid = self._take()[UUID]
 
     def round(self) -> None:
-        """See Client."""
         uuid = b"\x02\x04\x20\x00" + struct.pack(">IBB", 1, UUID, 16) + self._uuid
         self.socket.sendall(_kokaq(DELETE, uuid, tag=2, one_way=True))
         self.socket.sendall(_kokaq(ACQUIRE, self._names()))

@@ -26,7 +26,7 @@ HEADERS = Struct(">HBB4sBBBB")
 COMPONENT = Struct(">BHBBBH")
 PUSH = Struct(">HBB4sBBBBBHBBBH")
 ANSWER = Struct(">HBB4sBBBBBHBIBB16s")
-#: What a server tells of a message that it gives out: version, creation time, UUID.
+#: The metadata of a delivered message: version, creation time, UUID.
 DELIVERY_METADATA = Struct(">BHBI BBI BBI BB16s")
 
 
@@ -115,7 +115,7 @@ def pushes(payloads: tuple[bytes, ...]) -> Pushes:
 
 
 def responses(payloads: tuple[bytes, ...]) -> list[Response]:
-    """Answers to Pop as a server makes them: one value each, with what it tells of the message."""
+    """Answers to Pop as a server makes them: one value each, with its metadata."""
     kind = Opcode.POP, Status.SUCCESS, Reason.OK, 0
     return [
         Response(MessageType.OPERATIONAL, opaque, *kind, metadata(opaque), NAMESPACE, QUEUE, payload)

@@ -17,27 +17,27 @@ ROUNDS, QUICK_ROUNDS = 3, 1
 SECONDS, QUICK_SECONDS = 1.0, 0.3
 WAITING, QUICK_WAITING = 2_000_000, 20_000
 NAMES = (*(group.key for group in GROUPS), BACKLOG, *BY_KEY)
-EPILOG = f"""NAME is what is measured or of whom, of each kind all unless one is named:
+EPILOG = f"""NAME is a group of rows or a contestant; all of a kind are measured unless one is named:
   {", ".join(NAMES[: len(GROUPS) + 1])};
   {", ".join(list(BY_KEY)[:10])},
   {", ".join(list(BY_KEY)[10:])}
 
 examples:
   scripts/bench-peers                                   everything; writes docs/benchmarks.md
-  scripts/bench-peers --quick                           a look: one short round
+  scripts/bench-peers --quick                           a trial: one short round
   scripts/bench-peers --only flow --only kokaq --only redis-stream --rounds 5
   scripts/bench-peers --only waiting --waiting 20000000 --rounds 1
 
 exit codes:
   0  all was measured
-  1  something failed: what, is on the last lines, and on the page
+  1  something failed; the last lines and the page list the failures
   2  wrong use
   130  interrupted
 """
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """The arguments; wrong ones end the process with what would be right."""
+    """Parse the arguments. Wrong ones end the process."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench-peers",
         description="Measure Penstock beside other brokers in one sitting.",
@@ -45,11 +45,11 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="one short round: shows that all runs, not how fast")
-    add("--only", action="append", type=_name, default=[], metavar="NAME", help="only this; again for more")
-    add("--rounds", type=_rounds, metavar="N", help=f"how often each is measured (default: {ROUNDS})")
-    add("--seconds", type=_seconds, metavar="S", help=f"of each measurement (default: {SECONDS:.0f})")
-    add("--waiting", type=_waiting, metavar="N", help=f"messages that wait in W4 (default: {WAITING})")
+    add("--quick", action="store_true", help="one short round, to see that everything runs")
+    add("--only", action="append", type=_name, default=[], metavar="NAME", help="only this; may be repeated")
+    add("--rounds", type=_rounds, metavar="N", help=f"rounds of each measurement (default: {ROUNDS})")
+    add("--seconds", type=_seconds, metavar="S", help=f"seconds of each measurement (default: {SECONDS:.0f})")
+    add("--waiting", type=_waiting, metavar="N", help=f"waiting messages in W4 (default: {WAITING})")
     add("--folder", type=_folder, metavar="DIR", help="where servers write (default: the temporary folder)")
     add(
         "--page",
@@ -62,7 +62,6 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def plan(options: argparse.Namespace) -> Plan:
-    """What is to be done."""
     groups = tuple(group for group in GROUPS if group.key in options.only)
     backlog = BACKLOG in options.only or not groups
     quick = options.quick
@@ -77,7 +76,7 @@ def plan(options: argparse.Namespace) -> Plan:
 
 
 def page(options: argparse.Namespace) -> Path | None:
-    """Where the page goes. What is not whole takes nobody's place unless that is said."""
+    """The file of the page. A partial sitting overwrites the page only if it is named."""
     chosen: Path | None = options.page
     return chosen if chosen or options.quick or options.only else PAGE
 
@@ -120,5 +119,5 @@ def _folder(text: str) -> Path:
 
 def _page(text: str) -> Path:
     if not Path(text).resolve().parent.is_dir() or Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that is there")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file in an existing folder")
     return Path(text).resolve()

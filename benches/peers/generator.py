@@ -13,11 +13,11 @@ SOURCES = Path(__file__).parent / "generator"
 
 
 class GeneratorError(Exception):
-    """The generator could not be made, or a run of it failed; the text says why."""
+    """The generator could not be compiled, or a run failed."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a run counted. ``rate`` is of messages that were done with: settled, or confirmed where nobody consumes."""
+    """The counts of a run. ``rate`` is of settled messages, or of confirmed ones without consumers."""
 
     published: int
     confirmed: int
@@ -40,7 +40,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def compiled(folder: Path, compiler: str = "cc") -> Path:
-    """The generator, made in this folder."""
+    """Compile the generator in this folder."""
     if shutil.which(compiler) is None:
         raise GeneratorError(
             f"there is no C compiler {compiler!r}. Install one (Debian: apt-get install -y gcc libc6-dev)"

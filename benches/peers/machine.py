@@ -11,15 +11,15 @@ from statistics import median
 
 from benches.peers.servers.base import said
 
-#: Writes that the disk is asked to keep, to see how long that takes.
+#: Synchronous writes whose median duration is reported.
 SYNCS = 200
 
 
 def description(folder: Path | None) -> list[tuple[str, str]]:
-    """Names and values: processor, memory, system, disk."""
+    """Names and values: CPU, memory, system, disk."""
     where = folder or Path(tempfile.gettempdir())
     return [
-        ("processor", f"{os.cpu_count()} × {_first('/proc/cpuinfo', 'model name') or platform.machine()}"),
+        ("CPU", f"{os.cpu_count()} × {_first('/proc/cpuinfo', 'model name') or platform.machine()}"),
         ("memory", f"{int(_first('/proc/meminfo', 'MemTotal').split()[0]) / 1024**2:.0f} GiB"),
         ("system", f"{platform.system()} {platform.release()}, {_distribution()}"),
         ("file system", said("df", "--output=fstype", str(where)).split()[-1]),

@@ -39,11 +39,11 @@ def _head(plan: Plan) -> str:
     return f"""# Benchmarks
 
 Penstock beside other brokers on one machine, over loopback, from one load generator. `scripts/bench-peers` has measured
-all of it in one sitting on {day} and has written this page: everybody in turns, {rounds} of
+all of it in one sitting on {day} and has written this page: contestants take turns, {rounds} of
 {plan.seconds:g} s for each figure, each group of rows against servers that were just started, with empty folders.
-Figures are medians, with the least and the most in brackets; rates are thousands of messages a second (k/s). Ratios
-are to the better Redis, and above 1 whoever has it is better. What a broker [promises](#durability) when it confirms
-differs, so look there before comparing."""
+Figures are medians, with the minimum and maximum in brackets; rates are thousands of messages a second (k/s). Ratios
+are to the better Redis, and above 1 is better than Redis. Brokers [promise](#durability) different things when they
+confirm: see there before comparing."""
 
 
 def _cells(cells: Sequence[str]) -> str:
@@ -142,15 +142,15 @@ def _waiting(findings: Findings, plan: Plan) -> str:
         cells = [_shown(measure(findings, name, key)) for name in MEASURES]
         beside = measure_ratio(findings, "each", key)
         if any(cell != "–" for cell in cells):
-            title = backlog.by.title + (" (as many as 3 s bring)" if backlog.slow else "")
+            title = backlog.by.title + (" (filled for 3 s)" if backlog.slow else "")
             rows.append([title, *cells, f"{beside:.2f}" if beside is not None else "–"])
-    head = ["", *(f"{title}, {of}" for title, of in MEASURES.values()), "of what a message takes in Redis Streams"]
-    return f"""## W4: {plan.waiting:,} messages of 100 B that wait
+    head = ["", *(f"{title}, {of}" for title, of in MEASURES.values()), "relative to Redis Streams"]
+    return f"""## W4: {plan.waiting:,} waiting messages of 100 B
 
-Anonymous memory of the server's processes (what is mapped of files is not in it), above that of the server before the
-first message. A restart is from the start of the process to the first message at a consumer, after a stop in order.
-Redis is drained in one round only, as that takes long; brokers with a bracket behind their name are filled once, for
-3 seconds. Those that sync for every single message are left out.
+Anonymous memory of the server's processes (without mapped files), above that before the first message. A restart lasts
+from the start of the process to the first message at a consumer, after an orderly stop. Redis is drained in one round
+only, as that takes long; brokers with a bracket after their name are filled once, for 3 seconds. Those that sync for
+every single message are left out.
 
 {_table(head, rows)}"""
 
@@ -172,13 +172,14 @@ def _generator(findings: Findings) -> str:
     return f"""## The generator
 
 One thread in C on raw sockets and epoll (`benches/peers/generator`), compiled when the command is run. It numbers its
-messages and notes which came: in every run on this page, what was confirmed was delivered. Its share of one processor
-was {middle:.0%} in the middle and {shares[row, contestant]:.0%} at most (`{row}`, {BY_KEY[contestant].title})."""
+messages and records those that arrive: in every run on this page, all confirmed messages were delivered. Its share of
+one CPU had a median of {middle:.0%}, and was at most {shares[row, contestant]:.0%} (`{row}`,
+{BY_KEY[contestant].title})."""
 
 
 def _machine(findings: Findings, plan: Plan) -> str:
     rows = [list(each) for each in machine.description(plan.folder)]
-    missing = [f"- {title} was not there: `{install}`" for title, install in findings.missing.items()]
+    missing = [f"- {title} was not installed: `{install}`" for title, install in findings.missing.items()]
     failed = [f"- failed: {each}" for each in findings.failures]
     return "\n".join([f"## The machine\n\n{_table(['', ''], rows)}", "", *missing, *failed])
 
@@ -200,7 +201,7 @@ def _pictures(findings: Findings, plan: Plan, folder: Path) -> list[tuple[str, s
         if (found := measure(findings, "each", each.contestant))
     ]
     if bars:
-        drawn.append(_drawn(folder, "waiting", "W4: memory of a message that waits", "bytes", bars))
+        drawn.append(_drawn(folder, "waiting", "W4: memory of a waiting message", "bytes", bars))
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""Processes of servers: each in a session of its own, that is waited for, looked at, and gone as a whole at the end."""
+"""Processes of servers, each in its own session, which is measured and stopped as a whole."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ STOP_PATIENCE = 60.0
 
 
 class ServerError(Exception):
-    """A server did not start; the text says which, and what it said."""
+    """A server did not start. The text contains the end of its log."""
 
 
 class Process:
-    """A server's process, and those that it starts: all are in one session, which is what is ended."""
+    """A server's process and its children, all in one session."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None):
         self.name = name
@@ -43,12 +43,12 @@ class Process:
             )
 
     def with_helper(self, helper: Process) -> Process:
-        """Another process that it needs, which ends after it."""
+        """Add a process that it needs, which is stopped after it."""
         self._helper = helper
         return self
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
-        """Until it is ready. One that ends instead is an error with the end of its log."""
+        """Wait until it is ready. Raises ServerError."""
         until = time.monotonic() + START_PATIENCE
         while not ready():
             if self._process.poll() is not None:
@@ -58,11 +58,11 @@ class Process:
             time.sleep(0.01)
 
     def wait_for_port(self, port: int) -> None:
-        """Until it accepts connections."""
+        """Wait until it accepts connections."""
         self.wait_for(lambda: accepts(port))
 
     def stop(self) -> None:
-        """Politely, and what is left of its group for certain."""
+        """Terminate it, and kill what is left of its session."""
         self._process.terminate()
         try:
             self._process.wait(STOP_PATIENCE)
@@ -77,11 +77,11 @@ class Process:
                 self._helper.stop()
 
     def anonymous_bytes(self) -> int:
-        """Anonymous memory of the session: not what is mapped of files."""
+        """Anonymous memory of the session, without mapped files."""
         return sum(map(_anonymous, self._session()))
 
     def cpu_seconds(self) -> float:
-        """Processor time that the living processes of the session have had."""
+        """CPU time of the session's living processes."""
         return sum(map(_cpu, self._session()))
 
     def _session(self) -> list[int]:
@@ -89,7 +89,7 @@ class Process:
         return [pid for pid in pids if _session_of(pid) == self._process.pid]
 
     def _said(self) -> str:
-        return " | ".join(self.log.read_text(errors="replace").strip().splitlines()[-5:]) or "it said nothing"
+        return " | ".join(self.log.read_text(errors="replace").strip().splitlines()[-5:]) or "its log is empty"
 
 
 def _fields(pid: int) -> list[str]:

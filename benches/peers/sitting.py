@@ -25,12 +25,12 @@ PATIENCE = 30.0
 
 
 class CheckError(Exception):
-    """What came out is not what went in."""
+    """Delivered messages differ from published ones."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured, and of whom."""
+    """The amount of measurements, and the contestants."""
 
     rounds: int
     seconds: float
@@ -42,7 +42,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: what the generator counted, and what the server's processes used of the processor meanwhile."""
+    """One run: the generator's counts, and the CPU share of the server's processes."""
 
     outcome: Outcome
     server_cpu: float
@@ -50,7 +50,7 @@ class Sample:
 
 @dataclass
 class Findings:
-    """What a sitting has found so far. ``samples`` are by row and contestant, ``failures`` are texts."""
+    """The results so far. ``samples`` are by row and contestant, ``failures`` are texts."""
 
     samples: dict[tuple[str, str], list[Sample]] = field(default_factory=lambda: defaultdict(list))
     #: By measure of :mod:`benches.peers.waiting` and contestant.
@@ -61,7 +61,7 @@ class Findings:
 
 
 class Sitting:
-    """Runs a plan. Processes and folders that it makes are gone when it ends, however it ends."""
+    """Runs a plan. It always stops its processes and removes its folders."""
 
     def __init__(self, plan: Plan, progress: Callable[[str], None]) -> None:
         self.plan = plan
@@ -72,7 +72,6 @@ class Sitting:
         self._queues = itertools.count()  # every run has a queue of its own
 
     def run(self) -> Findings:
-        """All rounds."""
         folder = Path(tempfile.mkdtemp(prefix="bench-peers-", dir=self.plan.folder))
         try:
             self._generator = generator.compiled(folder)
@@ -100,7 +99,7 @@ class Sitting:
         for group in self.plan.groups:
             servers = self._servers(self.plan.contestants & set(group.contestants))
             there = [each for each in servers if self._is_there(each)]
-            first = round_ % max(len(there), 1)  # nobody is always the one that comes after a certain other
+            first = round_ % max(len(there), 1)  # rotate, so that no server always follows the same other one
             for server in [*there[first:], *there[:first]]:
                 self._progress(f"round {round_ + 1} of {self.plan.rounds}: {group.key}, {server.title}")
                 self._group(group, server, folder / f"{server.key}-{group.key}-{round_}")
@@ -116,7 +115,7 @@ class Sitting:
         return server.title not in self.findings.missing and server.title not in self._broken
 
     def _backlog(self, backlog: Backlog, folder: Path, *, first: bool) -> None:
-        """Redis is drained in the first round alone: it takes longest, and shows the same each time."""
+        """Drain Redis only in the first round: it takes longest, and the result does not change."""
         filling = Filling(backlog, self._generator, folder, self.plan.waiting)
         try:
             measured = filling.measure(drain=first or backlog.by.server.key == "penstock")
@@ -166,7 +165,7 @@ class Sitting:
         self.findings.samples[row.key, contestant.key].append(Sample(outcome, share))
 
     def _left_out(self, server: Server, error: ServerError) -> None:
-        """Who does not start once is not waited for again and again."""
+        """Leave out a server that did not start, instead of waiting for it again."""
         self._failed(f"{error}; it is left out from here on")
         self._broken.add(server.title)
 
@@ -177,7 +176,7 @@ class Sitting:
 
 
 def check(outcome: Outcome, *, consumed: bool) -> None:
-    """What was published was confirmed, and came if somebody consumed; idle connections are still there."""
+    """Check that all published messages were confirmed and delivered, and that idle connections were kept."""
     if outcome.confirmed != outcome.published:
         raise CheckError(f"{outcome.published} messages were published, {outcome.confirmed} confirmed")
     if consumed and outcome.distinct != outcome.published:

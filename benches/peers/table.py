@@ -1,4 +1,4 @@
-"""What a sitting has found, as text for a terminal and as one JSON value."""
+"""The results of a sitting, as text for a terminal and as one JSON value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benches.peers.workloads import Group, Row
 
 
 def amount(value: float) -> str:
-    """About three digits, as people say it."""
+    """A number with about three digits."""
     size = abs(value)
     return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
@@ -57,7 +57,7 @@ def _measure_lines(findings: Findings, name: str) -> list[str]:
 
 
 def text(findings: Findings, groups: tuple[Group, ...]) -> str:
-    """Rows with medians, spreads, ratios to the better Redis, and the generator's share of a processor."""
+    """Rows with medians, spreads, ratios to the better Redis, and the generator's share of a CPU."""
     lines: list[str] = []
     for group in groups:
         for row in group.rows:

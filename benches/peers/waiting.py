@@ -1,4 +1,4 @@
-"""W4: what messages that wait cost: memory while they wait and after they are gone, and the time of a restart."""
+"""W4: the cost of waiting messages: memory while they wait and after they are gone, and the time of a restart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benches.peers.contestants import BY_KEY, Contestant
 from benches.peers.generator import GeneratorError
 from benches.peers.servers.base import Running, running
 
-#: What is measured, by name: title and unit.
+#: Measures by name: title and unit.
 MEASURES: Mapping[str, tuple[str, str]] = {
     "count": ("messages", "thousands"),
     "grown": ("memory grown", "MB"),
@@ -24,23 +24,23 @@ MEASURES: Mapping[str, tuple[str, str]] = {
 FILLERS = 8
 FILL_SECONDS = 40.0
 SLOW_FILL_SECONDS = 3.0
-#: Seconds to draining's end, and those that a broker has for itself before its memory is looked at.
+#: Limit for draining, and rest before memory is measured, in seconds.
 DRAIN_SECONDS = 900.0
 REST_SECONDS = 1.0
 MEGABYTE = 1e6
-#: Of fewer messages what one costs can't be told: a broker grows by more than that just because it works.
-TELLING = 500_000
+#: With fewer messages the cost of each is lost in the broker's own growth.
+SIGNIFICANT = 500_000
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """Who fills, who drains (Penstock's queues can be drained over another protocol), whether a restart is timed."""
+    """A queue to fill and drain. ``drain`` is another protocol to drain over, as Penstock's queues permit."""
 
     contestant: str
     drain: str = ""
     queue: str = "waiting"
     restarted: bool = False
-    #: Fills as much as a few seconds allow: only what a message costs can be compared.
+    #: Filled for a few seconds only: only the cost of a message can be compared.
     slow: bool = False
 
     @property
@@ -61,7 +61,7 @@ BACKLOGS = (
 
 
 class Filling:
-    """One backlog in one folder: filled, looked at, drained, filled again and found after a restart."""
+    """One backlog in one folder: filled, measured, drained, filled again and found after a restart."""
 
     def __init__(self, backlog: Backlog, load: Path, folder: Path, count: int) -> None:
         self._backlog = backlog
@@ -70,13 +70,13 @@ class Filling:
         self._count = count
 
     def measure(self, *, drain: bool) -> dict[str, float]:
-        """What there is of :data:`MEASURES`, in their units. Without ``drain`` a second filling is saved as well."""
+        """Values of :data:`MEASURES`. Without ``drain`` a second filling is saved as well."""
         with running(self._backlog.by.server, self._folder) as found:
             before = found.process.anonymous_bytes()
             filled = self._fill(found)
             grown = self._rested(found) - before
             values = {"count": filled / 1000, "grown": grown / MEGABYTE}
-            if filled >= TELLING or not self._backlog.slow:
+            if filled >= SIGNIFICANT or not self._backlog.slow:
                 values["each"] = grown / filled
             if drain:
                 self._drain(found, filled)

@@ -1,4 +1,4 @@
-"""What is measured: groups of rows, each a run of the generator against a server that was started for the group."""
+"""The workloads: groups of rows. Each row is a run of the generator against a server started for the group."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 Flags = Mapping[str, object]
 
-#: Who takes part: those that answer a publish; all; those that a thousand queues are asked of.
+#: Contestants that confirm publishing; all; those measured with a thousand queues.
 REDIS = ("redis-list", "redis-stream")
 OTHERS = ("rabbitmq-quorum", "rabbitmq-classic", "nats-newest", "nats-debian", "beanstalkd")
-#: These sync for every single message, so thousands that are on their way only take long to come back.
+#: These sync for every single message: thousands in flight would only take longer.
 SYNC_EACH = ("nats-newest", "beanstalkd")
 CONFIRMING = ("kokaq", *REDIS, *OTHERS)
 ALL = ("phpmq", "kokaq", "kokaq-pop", *REDIS, *OTHERS)
@@ -26,23 +26,23 @@ class Row:
     key: str
     title: str
     flags: Mapping[str, Flags]
-    #: What is looked at: ``rate`` (messages a second, more is better) or ``p50_us`` (less is).
+    #: The figure to compare: ``rate`` (messages a second, more is better) or ``p50_us`` (less is).
     figure: str = "rate"
     #: Ratios are to the best of these.
     base: tuple[str, ...] = ("redis-list", "redis-stream", "redis-list-everysec", "redis-stream-everysec")
-    #: How much longer than others it is measured: many connections take a while until all have begun.
+    #: The factor of its duration: many connections take a while to start.
     times: float = 1.0
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that a server does one after the other, from one start to its end."""
+    """Rows that one run of a server handles one after the other."""
 
     key: str
     title: str
     rows: tuple[Row, ...]
     note: str = ""
-    #: What its rows are called in a table with those of other groups.
+    #: Its short title, in tables with rows of several groups.
     short: str = ""
     contestants: tuple[str, ...] = field(init=False)
 
@@ -61,7 +61,7 @@ def _flow(key: str, title: str, who: tuple[str, ...], **flags: object) -> Row:
 
 
 def _beside_echo(key: str, title: str, who: str, connections: int, window: int) -> Row:
-    """A broker with so many producers and consumers, beside an echo of as many connections and messages in flight."""
+    """A broker with this many producers and consumers, beside an echo with equal connections and messages in flight."""
     broker = {"producers": connections, "consumers": connections, "window": window}
     echo = {"producers": 2 * connections, "unconfirmed": window}
     half = {"producers": connections, "unconfirmed": window}

@@ -14,19 +14,24 @@ from penstock.spark.session import session
 
 
 def main() -> None:
-    """All of it, or what is asked for."""
-    told = _arguments()
-    options = dict(each.split("=", 1) for each in told.option)
-    cases = tuple(case for case in rates.CASES if told.case in case.name)
+    given = _arguments()
+    options = dict(each.split("=", 1) for each in given.option)
+    cases = tuple(case for case in rates.CASES if given.case in case.name)
     with CpuMeter() as meter, tempfile.TemporaryDirectory() as folder:
         spark = session("bench", f"local[{PARTS}]", {"spark.driver.memory": "2g"})
-        if told.rows:
-            write_journal(folder, told.rows)
+        if given.rows:
+            write_journal(folder, given.rows)
             with broker(folder) as addresses:
-                rates.compare(spark, meter, rates.Work(addresses["flight"], told.rows, options), cases, told.rounds)
-        if told.messages:
+                rates.compare(
+                    spark,
+                    meter,
+                    rates.Work(addresses["flight"], given.rows, options),
+                    cases,
+                    given.rounds,
+                )
+        if given.messages:
             with broker(str(Path(folder, "latency"))) as addresses:
-                latency.measure(spark, addresses, told.messages, options)
+                latency.measure(spark, addresses, given.messages, options)
         spark.stop()
 
 
@@ -41,13 +46,13 @@ def _arguments() -> argparse.Namespace:
         "--messages", type=int, default=200, metavar="N", help="latency: messages (default: 200); 0: no latency"
     )
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the data source")
-    told = parser.parse_args()
-    for option in told.option:
+    given = parser.parse_args()
+    for option in given.option:
         if "=" not in option:
             parser.error(f"--option {option}: it is NAME=VALUE, as in shortCircuit=false")
-    if not any(told.case in case.name for case in rates.CASES):
-        parser.error(f"--case {told.case}: no case has that in its name; there are {', '.join(map(str, rates.CASES))}")
-    return told
+    if not any(given.case in case.name for case in rates.CASES):
+        parser.error(f"--case {given.case}: no case has that in its name; there are {', '.join(map(str, rates.CASES))}")
+    return given
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How fast rows come into Spark, against the same rows made in memory.
 
 1 KB messages; about twice their size of disk in the temporary folder. Beside the rates there are seconds of the
-processor, of all processes together but the bench itself: these hardly depend on what else a machine does.
+CPU of all processes but the bench itself, which hardly depend on other work of the machine.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ ROOT = Path(__file__).parents[2]
         (["--waiting", "-5"], "argument --waiting: '-5' is not a whole number from 1000 to 100000000"),
         (["--only", "kafka"], "argument --only: there is no 'kafka'; there are publish, flow"),
         (["--folder", "/no/such"], "argument --folder: there is no folder '/no/such'"),
-        (["--page", "/no/such/page.md"], "argument --page: '/no/such/page.md' is not a file in a folder that is there"),
-        (["--page", "/"], "argument --page: '/' is not a file in a folder that is there"),
+        (["--page", "/no/such/page.md"], "argument --page: '/no/such/page.md' is not a file in an existing folder"),
+        (["--page", "/"], "argument --page: '/' is not a file in an existing folder"),
         (["--fast"], "unrecognized arguments: --fast"),
         (["flow"], "unrecognized arguments: flow"),
     ],
@@ -112,7 +112,7 @@ def test_a_small_run_and_its_page(tmp_path: Path) -> None:
 def _check_page(written: Path) -> None:
     text = written.read_text()
     assert re.search(r"^\| Penstock, Kokaq \| [\d.,]+, p99 [\d.,]+ \| – \|", text, re.MULTILINE)
-    assert "- beanstalkd was not there: `apt-get install -y beanstalkd`" in text
+    assert "- beanstalkd was not installed: `apt-get install -y beanstalkd`" in text
     pictures = re.findall(r"\]\((pictures/[^)]+)\)", text)
     assert "pictures/benchmarks-one-50.svg" in pictures
     for each in pictures:

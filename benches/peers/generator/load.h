@@ -25,7 +25,7 @@ struct connection;
 struct queue {
     char name[32];
     size_t name_length;
-    uint64_t available; /* confirmed and not asked for: so that nobody asks an empty queue */
+    uint64_t available; /* confirmed and not requested: no consumer polls an empty queue */
     uint64_t pending;   /* published and not settled */
     struct connection **members;
     size_t member_count;
@@ -56,7 +56,7 @@ struct protocol {
     void (*open)(struct connection *);                    /* the first bytes; in the end somebody calls connection_ready */
     void (*input)(struct connection *);                   /* takes whole frames out of connection->in */
     void (*publish)(struct connection *, uint64_t number); /* one more message into connection->out */
-    void (*receive)(struct connection *, uint32_t count);  /* asks for so many */
+    void (*receive)(struct connection *, uint32_t count);  /* requests this many */
     void (*read_done)(struct connection *);               /* after each read; may be NULL */
 };
 

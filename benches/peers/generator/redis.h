@@ -22,6 +22,6 @@ const char *reply_read(const char *at, struct reply *);           /* one element
 const char *next_reply(struct connection *, struct reply *);      /* NULL if none is whole; else its elements */
 void expect(struct connection *, enum expected, uint32_t count);
 enum expected expected(struct connection *, uint32_t *count);
-int failed(struct connection *, const struct reply *, const char *harmless); /* 1: the connection begins anew */
+int failed(struct connection *, const struct reply *, const char *harmless); /* 1: reconnect */
 
 #endif

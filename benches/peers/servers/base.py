@@ -1,4 +1,4 @@
-"""What all servers have in common."""
+"""The base of all servers."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class Server(ABC):
     #: Short and unique.
     key: str
     title: str
-    #: What is true of a message when its publisher is told so.
+    #: The durability of a message when it is confirmed.
     durability: str
 
     @abstractmethod
     def missing(self) -> str | None:
-        """How to install it, or None if it is there."""
+        """The command that installs it; None if it is installed."""
 
     @abstractmethod
     def version(self) -> str:
-        """As it says itself."""
+        """The version that it reports."""
 
     @abstractmethod
     def start(self, folder: Path) -> Running:
-        """Start it on what this folder has."""
+        """Start it on the data in this folder."""
 
 
 @contextmanager
 def running(server: Server, folder: Path) -> Iterator[Running]:
-    """A server in this folder, which is made if it is not there; stopped at the end."""
+    """A server in this folder, which is created if missing; stopped at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     found = server.start(folder)
     try:
@@ -56,18 +56,18 @@ def running(server: Server, folder: Path) -> Iterator[Running]:
 
 
 def not_on_path(program: str, install: str) -> str | None:
-    """The install line, if there is no such program."""
+    """The command that installs it, if there is no such program."""
     return None if shutil.which(program) else install
 
 
 def said(*command: str) -> str:
-    """What a command prints, on either stream."""
+    """The output of a command on both streams."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return (done.stdout + done.stderr).strip()
 
 
 def ready_or_stopped(process: Process, port: int) -> None:
-    """Waits until it accepts; one that does not is gone before the error is told."""
+    """Wait until it accepts connections, or stop it and raise ServerError."""
     try:
         process.wait_for_port(port)
     except BaseException:

@@ -17,7 +17,7 @@ HOST = "localhost"
 
 @dataclass(frozen=True)
 class RabbitMQ(Server):
-    """A node with defaults; the kind of a queue is said when it is declared."""
+    """A node with default settings; a queue's kind is chosen when it is declared."""
 
     def missing(self) -> str | None:
         return None if _program() else "apt-get install -y rabbitmq-server"
@@ -28,7 +28,7 @@ class RabbitMQ(Server):
     def start(self, folder: Path) -> Running:
         port, names, distribution = free_port(), free_port(), free_port()
         environment = _environment(folder, port, names, distribution)
-        # Erlang's name server is started here, as else it would be started for ever.
+        # Start Erlang's name server here, so that it stops with us; else it would stay.
         helper = Process("epmd", ["epmd", "-port", str(names), "-address", "127.0.0.1"], folder, environment)
         ready_or_stopped(helper, names)
         process = Process(self.title, [str(_program())], folder, environment).with_helper(helper)

@@ -12,7 +12,7 @@ from penstock.demo.processes import free_port
 
 @dataclass(frozen=True)
 class Redis(Server):
-    """A Redis with defaults but for what makes it durable; no snapshots beside the append-only file."""
+    """A Redis with default settings except those for durability, without snapshots beside the append-only file."""
 
     fsync: str = "always"
 
@@ -25,7 +25,7 @@ class Redis(Server):
     def start(self, folder: Path) -> Running:
         port = free_port()
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder), "--save", ""]
-        command += ["--protected-mode", "no"]  # else only 127.0.0.1 itself may connect, and not its neighbours
+        command += ["--protected-mode", "no"]  # else only 127.0.0.1 itself may connect, not the rest of 127.0.0.0/8
         command += ["--appendonly", "yes", "--appendfsync", self.fsync]
         process = Process(self.title, command, folder)
         ready_or_stopped(process, port)

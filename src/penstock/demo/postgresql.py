@@ -289,8 +289,8 @@ def wait_for(what: Callable[[], Any], otherwise: str) -> None:
 def copy_of_programs(programs: Path, copy: Path) -> Path:
     """The folder of programs in a copy of their installation that every user can read, created on first use.
 
-    A wheel keeps its shared libraries in ``NAME.libs`` beside its package ``NAME``, and programs find them by a relative
-    path: both are copied, with their relative places.
+    A wheel keeps its shared libraries in ``NAME.libs`` beside its package ``NAME``. Programs find them by a relative
+    path, so both are copied with their relative places.
     """
     installation = programs.parent
     package = next((each for each in (installation, *installation.parents) if _libraries(each).is_dir()), None)
