@@ -116,8 +116,12 @@ def test_a_database_that_was_removed(run: ArchiveRun, tmp_path: Path, monkeypatc
     run.archive.close()
     (tmp_path / "archive.db").unlink()
     closed: list[SqliteSink] = []
+
+    def close(sink: SqliteSink) -> None:
+        closed.append(sink)
+
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteSink, "close", closed.append)
+        patch.setattr(SqliteSink, "close", close)
         with pytest.raises(LakeError, match="has none of the 10 rows of the ledger"):
             run.start()
     for each in closed:
