@@ -8,6 +8,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from penstock import compiled
 from penstock.admin.settings import AdminSettings
 from penstock.protocols import protocols
@@ -39,27 +41,21 @@ def http_settings(options: BrokerOptions, log: Logger) -> AdminSettings | None:
         raise ListenError("traces.endpoint needs opentelemetry-proto: pip install 'penstock[otel]'")
     data = os.path.abspath(options.data)
     journal, limits = options.journal, options.limits
+    listener = asdict(http)
+    listener["backups"] = os.path.abspath(http.backups) if http.backups else default_backups(data)
+    listener["lake"] = os.path.abspath(http.lake) if http.lake else ""
     return AdminSettings(
         version=version("penstock"),
         code=compiled.state.value,
         protocols={name: protocol.title for name, protocol in protocols().items()},
         data="" if options.ephemeral else data,
         folder="" if options.ephemeral or journal.url else data,
-        address=http.address,
-        tls_certificate=http.tls_certificate,
-        tls_key=http.tls_key,
-        tls_client_ca=http.tls_client_ca,
-        public_url=http.public_url,
-        host_names=http.host_names,
-        proxy_from=http.proxy_from,
-        public_metrics=http.public_metrics,
-        backups=os.path.abspath(http.backups) if http.backups else default_backups(data),
-        lake=os.path.abspath(http.lake) if http.lake else "",
+        **listener,
         traces_endpoint=options.traces.endpoint,
         traces_ratio=options.traces.ratio,
         traces_queues=options.traces.queues,
         payload_bytes=limits.payload_bytes,
-        limits={name: getattr(limits, name) for name in limits.__struct_fields__},
+        limits=asdict(limits),
         durability="memory" if options.ephemeral else journal.durability,
         retention_seconds=journal.retention_seconds,
         retention_bytes=journal.retention_bytes,

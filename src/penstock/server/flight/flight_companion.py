@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from msgspec.structs import asdict
+
 from penstock.companions.settings import CompanionSettings
 from penstock.server.companions.companion_process import CompanionProcess
 from penstock.server.logs import Logger
@@ -25,12 +27,7 @@ def flight_settings(options: BrokerOptions, log: Logger) -> CompanionSettings | 
     if reason:
         log.info("no Flight endpoint", reason=reason)
         return None
-    return CompanionSettings(
-        address=flight.address,
-        tls_certificate=flight.tls_certificate,
-        tls_key=flight.tls_key,
-        tls_client_ca=flight.tls_client_ca,
-    )
+    return CompanionSettings(**asdict(flight))
 
 
 def flight_process(settings: CompanionSettings, log: Logger) -> CompanionProcess:

@@ -149,23 +149,8 @@ class ReaderTable:
             since[lease.entry.reader] = lease.entry.since
         silent = [name for name in leased if name not in self._entries]
         entries = [*self._entries.values(), *(_silent_reader(name, since[name]) for name in silent)]
-        return [
-            ReaderRow(
-                reader=each.reader,
-                view=each.view,
-                where=each.where,
-                position=each.position,
-                lag_rows=each.lag_rows,
-                lag_seconds=each.lag_seconds,
-                lost_from=each.lost_from,
-                pin=each.pin,
-                peer=each.peer,
-                at=each.at,
-                leased=leased[each.reader],
-                owner=each.owner,
-            )
-            for each in entries
-        ]
+        rows = msgspec.convert(entries, list[ReaderRow], from_attributes=True)
+        return [msgspec.structs.replace(row, leased=leased[row.reader]) for row in rows]
 
     def save_soon(self, clock: float) -> None:
         """Save changes in the background, every few seconds."""
