@@ -12,7 +12,7 @@ import time
 def listen_unix(path: str, backlog: int) -> socket.socket:
     """Listen on a socket file that only its user and group may use, from the moment it is created.
 
-    Raises OSError. An existing file is left alone unless it is a socket on which nobody listens.
+    Raises OSError. An existing file is left alone unless it is a socket without a listener.
     """
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX)
@@ -30,7 +30,7 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
 
 
 def wait_for_path(path: str, seconds: float) -> None:
-    """Wait until nobody listens there, or the time is up: a process that was just killed may still be ending."""
+    """Wait up to ``seconds`` until the socket has no listener: a process that was just killed may still be ending."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -52,4 +52,4 @@ def _remove_stale(path: str) -> None:
         except ConnectionRefusedError:
             os.unlink(path)
             return
-    raise OSError(errno.EADDRINUSE, f"somebody listens on {path} already")
+    raise OSError(errno.EADDRINUSE, f"another process listens on {path} already")

@@ -1,7 +1,7 @@
 """The private Unix socket on which companion processes ask the broker: see ``companions.framing``.
 
 The socket is in a temporary folder that only the broker's user can enter. A note in the data folder names it, so that
-the next start removes what a killed broker has left. Without a data folder for the note, or a temporary folder for the
+the next start can remove what a killed broker left. Without a data folder for the note, or a temporary folder for the
 socket, the socket has an abstract name, which vanishes with it. Either way the user of each peer is checked.
 
 Each connection has one request at a time; clients open several. A frame that is no request ends its connection.

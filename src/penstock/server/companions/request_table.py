@@ -43,8 +43,8 @@ class RequestRefused(Exception):
         self.refusal = Refusal(code=code, text=text, field=field)
 
 
-async def breathe(runtime: Runtime) -> None:
-    """Commit what has happened, and let peers have their turn, in the middle of long work."""
+async def yield_to_peers(runtime: Runtime) -> None:
+    """End a turn in the middle of long work: events so far are committed, and peers are served."""
     runtime.touched()
     await asyncio.sleep(0)
 

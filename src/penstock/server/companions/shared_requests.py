@@ -7,7 +7,7 @@ from heapq import nsmallest
 from penstock.companions.readers_and_writers import DropReader, DropWriter, ReaderRow, Readers, WriterRow, Writers
 from penstock.companions.rights import Allowed, AskRights
 from penstock.schema import Reason
-from penstock.server.companions.request_table import Handlers, breathe
+from penstock.server.companions.request_table import Handlers, yield_to_peers
 from penstock.server.network.runtime import Runtime
 from penstock.server.registry.names import check_writer
 
@@ -55,7 +55,7 @@ class SharedRequests:
                 if lease.position in self._broker.leases:
                     self._broker.return_lease(lease, Reason.RELEASED, self._runtime.now())
                     known = True
-                    await breathe(self._runtime)
+                    await yield_to_peers(self._runtime)
         return known
 
     def _drop_writer(self, request: DropWriter) -> bool:

@@ -135,7 +135,7 @@ class Engine:
         self._moving.append((max(places.values(), default=0) + 1, places))
 
     def forget_moves(self, live: dict[int, int], before: int) -> None:
-        """Forget where messages lie that were carried forward before a position, except these."""
+        """Forget the places of messages carried forward before a position, except live ones."""
         self.moved = {position: place for position, place in self.moved.items() if place >= before or position in live}
 
     def released(self) -> list[Effect]:

@@ -24,7 +24,7 @@ from penstock.flight.flight_requests import (
     Waits,
 )
 from penstock.patterns import fits_queue
-from penstock.server.companions.request_table import Handlers, RequestRefused, breathe
+from penstock.server.companions.request_table import Handlers, RequestRefused, yield_to_peers
 from penstock.server.network.runtime import Runtime
 from penstock.server.registry.names import check_name
 
@@ -92,7 +92,7 @@ class LeaseRequests:
         for lease in broker.leases_of(reader, stop=start):
             if lease.position in broker.leases:
                 broker.settle_lease(lease, self._runtime.now())
-                await breathe(self._runtime)
+                await yield_to_peers(self._runtime)
         if request.take and not broker.leases_of(reader, start):
             await self._take(request)
         return _outstanding(broker.leases_of(reader, start), start or broker.log.next_position)
@@ -123,7 +123,7 @@ class LeaseRequests:
                         break
                     left, rows = left - len(lease.connection.out), rows - len(lease.connection.out)
                     bytes_left, size = bytes_left - lease.size, size - lease.size
-                    await breathe(self._runtime)
+                    await yield_to_peers(self._runtime)
                     if request.max_bytes and bytes_left <= 0:
                         break
         full = broker.leased >= MOST_LEASED or len(broker.leases) >= MOST_LEASES

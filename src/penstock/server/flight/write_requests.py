@@ -16,7 +16,7 @@ from penstock.core.queue import Queue
 from penstock.core.writers import ChunkKey
 from penstock.flight.calls import Written
 from penstock.flight.flight_requests import CHUNK_BYTES, CHUNK_ROWS, CheckWritten, Write
-from penstock.server.companions.request_table import Handlers, RequestRefused, breathe
+from penstock.server.companions.request_table import Handlers, RequestRefused, yield_to_peers
 from penstock.server.flight.lease_requests import MOST_TIME
 from penstock.server.network.peers import origin_of
 from penstock.server.network.rounds import ROUND
@@ -39,7 +39,7 @@ class WriteRequests:
         check_writer(self._broker, request.writer, request.owner)
         parts = {partition: (chunks, digest) for partition, chunks, digest in request.parts}
         for _ in self._broker.check_written_in_steps(request.writer, request.epoch, parts):
-            await breathe(self._runtime)
+            await yield_to_peers(self._runtime)
         return True
 
     async def _write(self, request: Write) -> Written:

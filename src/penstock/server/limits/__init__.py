@@ -1,1 +1,1 @@
-"""What bounds the broker: the memory of queues, and room on the disk."""
+"""Limits of the broker: the memory of queues, and room on the disk."""

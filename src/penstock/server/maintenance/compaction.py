@@ -178,7 +178,7 @@ class Compaction:
                 self._log.release(kept)
 
     def forget_places(self, table: Table) -> None:
-        """Forget where messages lie that are gone according to a table. Those carried since are all kept."""
+        """Forget the places of messages that a table no longer has. Those carried forward since are kept."""
         self._engine.forget_moves(locations(table), table.meta.position)
 
 
