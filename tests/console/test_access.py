@@ -24,7 +24,7 @@ PAGES = {
     "consumers": ("#/queue/seen/q/consumers", "No locks"),
     "rules": ("#/queue/seen/q/rules", "Keep dead letters"),
     "dead": ("#/dead", "Inspect"),
-    "message": ("#/message", "Show its life"),
+    "message": ("#/message", "Show history"),
     "connections": ("#/connections", "No locks"),
     "pipelines": ("#/pipelines", "No writers"),
     "sql": ("#/sql", "audit"),
@@ -122,7 +122,7 @@ def test_single_keys_can_be_turned_off(visit: Visit) -> None:
     page = visit()
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     page.keyboard.press("?")
-    page.get_by_label("Shortcuts of single keys are on").uncheck()
+    page.get_by_label("Enable single-key shortcuts").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("g")
     page.keyboard.press("q")
@@ -144,7 +144,7 @@ def test_the_theme_is_chosen_and_kept(visit: Visit) -> None:
     page = visit(color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
-    page.get_by_role("button", name="Theme: as the system").click()
+    page.get_by_role("button", name="Theme: system").click()
     page.get_by_role("button", name="Theme: light").click()
     expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
     dark = page.evaluate(ground)

@@ -46,19 +46,19 @@ def test_every_digit_of_a_payload_is_shown(visit: Visit, api: Api) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["Text", "JSON (checked, sent as it is)"])
+@pytest.mark.parametrize("kind", ["Text", "JSON (validated, sent unchanged)"])
 def test_a_copy_has_every_byte_and_the_priority(visit: Visit, api: Api, kind: str) -> None:
     queue = re.sub(r"\W", "", kind)
     api.make("exact", queue)
     [message] = api.publish("exact", queue, EXACT, priority=LARGEST)
     page = visit(f"#/queue/exact/{queue}?message={message}")
     page.get_by_role("button", name="Edit a copy").click()
-    page.get_by_label("The payload is").select_option(kind)
+    page.get_by_label("Payload encoding").select_option(kind)
     expect(page.get_by_label("Payload", exact=True)).to_have_value(EXACT)
     page.get_by_label("Correlation ID").fill("copy")
-    page.get_by_label("Delete the message that it was made from").check()
+    page.get_by_label("Delete the original message").check()
     page.get_by_role("dialog").get_by_role("button", name="Publish").click()
-    expect(page.get_by_text("deleted the one it was made from")).to_be_visible()
+    expect(page.get_by_text("deleted the original")).to_be_visible()
     [copy] = api.messages("exact", queue)
     assert (copy["correlation_id"], copy["priority"]) == ("copy", LARGEST)
     assert whole(api, "exact", queue, copy["id"]) == EXACT.encode()
@@ -76,9 +76,9 @@ def test_a_copy_of_bytes_that_a_text_field_would_change(visit: Visit, api: Api, 
     field.press_sequentially("  ")  # what was typed in goes again: all the rest has to be as it was
     field.press("Backspace")
     field.press("Backspace")
-    page.get_by_label("Delete the message that it was made from").check()
+    page.get_by_label("Delete the original message").check()
     page.get_by_role("dialog").get_by_role("button", name="Publish").click()
-    expect(page.get_by_text("deleted the one it was made from")).to_be_visible()
+    expect(page.get_by_text("deleted the original")).to_be_visible()
     [copy] = api.messages("exact", queue)
     assert whole(api, "exact", queue, copy["id"]) == payload
 
@@ -87,11 +87,11 @@ def test_what_is_no_json_is_not_sent_as_such(visit: Visit, api: Api) -> None:
     api.make("exact", "checked")
     page = visit("#/queue/exact/checked")
     page.get_by_role("button", name="Publish").click()
-    page.get_by_label("The payload is").select_option("JSON (checked, sent as it is)")
+    page.get_by_label("Payload encoding").select_option("JSON (validated, sent unchanged)")
     for text in ("{'a': 1}", "[1,]", '{"a" 1}', "01", '["\\x"]', '"\n"', "[1] 2", "", "nul", '{"a": 1'):
         page.get_by_label("Payload", exact=True).fill(text)
         page.get_by_role("dialog").get_by_role("button", name="Publish").click()
-        expect(page.get_by_text("This is no JSON").first).to_be_visible()
+        expect(page.get_by_text("This is not valid JSON").first).to_be_visible()
     assert api.queue("exact", "checked")["ready"] == 0
 
 

@@ -56,7 +56,7 @@ def test_every_queue_is_opened_worked_with_and_deleted(visit: Visit, api: Api) -
         assert api.queue("odd", name)["paused"]
         assert not UNSEEN.search(page.evaluate(SAID)), name
     page.get_by_role("button", name=re.compile("^Message ")).click()
-    page.get_by_role("dialog").get_by_role("link", name="Message’s life").click()
+    page.get_by_role("dialog").get_by_role("link", name="Message history").click()
     expect(page.get_by_text("Published", exact=True)).to_be_visible()
     for name in ("..", "abc\u202etxt.exe"):
         [message] = api.messages("odd", name)
@@ -134,7 +134,7 @@ def test_a_missing_or_forbidden_queue_shows_nothing_of_the_one_before(
     body = {"name": "some", "may": ["operate"], "where": ["before/*", "missing/*"]}
     page = visit("#/queue/before/a", token=api.call("POST", "tokens", body=body)["token"])
     watches[0].expected += ["404", "403"]
-    for address, said in (("missing/b", "Not found"), ("secret/b", "You may not see this")):
+    for address, said in (("missing/b", "Not found"), ("secret/b", "Access denied")):
         goto(page, "#/queue/before/a")
         expect(page.get_by_text("7 of 7 messages")).to_be_visible()
         goto(page, f"#/queue/{address}")

@@ -75,7 +75,7 @@ def test_a_message_is_published_found_and_looked_at(visit: Visit, api: Api) -> N
 
     page.get_by_label("Text in the payload").fill("onerror")
     page.get_by_role("button", name="Search", exact=True).click()
-    expect(page.get_by_text("1 found among 6 looked at")).to_be_visible()
+    expect(page.get_by_text("1 found in 6 searched")).to_be_visible()
     page.get_by_role("button", name=f"Message {message['id']}").click()
     payload = page.get_by_role("region", name="Payload")
     expect(payload).to_contain_text("12345678901234567890")  # every digit
@@ -213,9 +213,9 @@ def test_a_copy_of_a_dead_letter_is_edited_and_its_life_is_shown(visit: Visit, a
     page.get_by_role("button", name="Edit a copy").click()
     expect(page.get_by_label("Payload", exact=True)).to_have_value(re.compile("letter"))
     page.get_by_label("Payload", exact=True).fill("letter, mended")
-    page.get_by_label("Delete the message that it was made from").check()
+    page.get_by_label("Delete the original message").check()
     page.get_by_role("dialog").get_by_role("button", name="Publish").click()
-    expect(page.get_by_text("deleted the one it was made from")).to_be_visible()
+    expect(page.get_by_text("deleted the original")).to_be_visible()
     queue = api.queue("post", "edited")
     assert (queue["ready"], queue["dead"]) == (1, 1)
     [mended] = api.messages("post", "edited")
@@ -338,7 +338,7 @@ def test_a_drain_refuses_publishing_until_it_is_undone(visit: Visit, api: Api) -
     page.get_by_role("button", name="Drain…").click()
     page.get_by_label("Type drain to confirm").fill("drain")
     page.get_by_role("dialog").get_by_role("button", name="Drain").click()
-    expect(page.get_by_text("Publishing is refused; consumers go on.")).to_be_visible()
+    expect(page.get_by_text("Publishing is refused; consumers continue.")).to_be_visible()
     assert api.get("drain")["active"]
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_role("button", name="Drain…")).to_be_visible()

@@ -19,7 +19,7 @@ def test_one_logs_in_with_a_token_and_out_again(visit: Visit, api: Api, watches:
     watches[0].expected += ["401"]
     page.get_by_label("Token").fill("not-a-token")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_text("This token is not known")).to_be_visible()
+    expect(page.get_by_text("This token is unknown")).to_be_visible()
     page.get_by_label("Token").fill(api.token)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Queues")  # the page that was asked for
@@ -45,7 +45,7 @@ def test_who_may_only_see_is_offered_nothing_else(visit: Visit, api: Api, watche
     for name in ("Publish", "Pause", "Purge", "Delete", "Move…"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
     page.goto(page.url.partition("#")[0] + "#/admin/tokens")
-    expect(page.get_by_text("You may not see this")).to_be_visible()
+    expect(page.get_by_text("Access denied")).to_be_visible()
     page.goto(page.url.partition("#")[0] + "#/queue/seen/only/rules")
     expect(page.get_by_label("Maximum messages")).to_be_disabled()
 
@@ -59,7 +59,7 @@ def test_who_sees_some_queues_is_told_what_is_not_theirs(visit: Visit, api: Api,
     expect(page.get_by_role("rowheader", name="mine/a")).to_be_visible()
     expect(page.get_by_role("rowheader", name="theirs/b")).to_have_count(0)
     page.goto(page.url.partition("#")[0] + "#/connections")
-    expect(page.get_by_role("alert").get_by_text("You may not see this")).to_be_visible()
+    expect(page.get_by_role("alert").get_by_text("Access denied")).to_be_visible()
 
 
 def test_a_revoked_token_ends_at_the_login(visit: Visit, api: Api, watches: list[Watch]) -> None:

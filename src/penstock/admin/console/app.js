@@ -1,4 +1,4 @@
-// The frame of all pages: the bar, the list of pages, who is logged in, and whether the broker is heard.
+// The frame of all pages: the bar, the navigation, the session and the state of the connection.
 import { loadSession, login, logout, session } from "./lib/api.js";
 import { compact } from "./lib/format.js";
 import { html, render, useEffect, useRef, useState } from "./lib/html.js";
@@ -43,7 +43,7 @@ function App() {
   return html`<${Frame} who=${who} />`;
 }
 
-// A login link has the token behind the #, which no server and no log sees; it is taken out of the address at once.
+// A login link has the token after the #, which is sent to no server. It is removed from the address at once.
 async function enter() {
   const { page, query } = route.get();
   if (page !== "login" || !query.token) return loadSession();
@@ -58,7 +58,7 @@ function Frame({ who }) {
   const main = useRef(null);
   const Page = SHOWN[here.page];
   const place = [here.page, ...here.parts].join("/");
-  // A new page: the menu closes, and whoever reads with a keyboard or a screen reader begins at its top.
+  // On a new page the menu closes, and focus moves to its top for users of keyboards and screen readers.
   const first = useRef(true);
   useEffect(() => {
     setMenu(false);
@@ -72,7 +72,7 @@ function Frame({ who }) {
       <div class=${`pages ${menu ? "open" : ""}`} id="pages"><${Pages} here=${here} /></div>
       <main ref=${main} tabindex="-1" id="main">
         <${Lost} />
-        ${Page ? html`<${Page} key=${here.page} parts=${here.parts} query=${here.query} />` : html`<${Head} title="Not found" /><${Empty} title="There is no such page">The address names no page of the console.</${Empty}>`}
+        ${Page ? html`<${Page} key=${here.page} parts=${here.parts} query=${here.query} />` : html`<${Head} title="Not found" /><${Empty} title="There is no such page">This address is not a page of the console.</${Empty}>`}
       </main>
     </div>
     <${Help} /><${Toasts} />`;
@@ -133,7 +133,7 @@ function Live() {
 
 const sentence = (text) => text && `${text[0].toUpperCase()}${text.slice(1)}.`;
 
-// Not at once: a restart takes a second, and the page need not jump for it.
+// Show the banner late: a restart takes a second and should not move the page.
 const PATIENCE_MS = 1500;
 
 function Lost() {
@@ -146,10 +146,10 @@ function Lost() {
   }, [state]);
   if (state !== "lost" || now - since < PATIENCE_MS) return null;
   const wait = Math.max(0, Math.ceil((retryAt - now) / 1000));
-  return html`<div class="notice bad lost-banner" role="alert"><p><strong>No connection to the broker.</strong> ${sentence(why)} What you see is from before. ${wait > 0 ? `Trying again in ${wait} s.` : "Trying again."}</p><div class="actions"><button class="small" onClick=${retry}>Try now</button></div></div>`;
+  return html`<div class="notice bad lost-banner" role="alert"><p><strong>No connection to the broker.</strong> ${sentence(why)} The page shows old values. ${wait > 0 ? `Retrying in ${wait} s.` : "Retrying."}</p><div class="actions"><button class="small" onClick=${retry}>Try now</button></div></div>`;
 }
 
-const THEMES = { auto: ["auto", "Theme: as the system", "light"], light: ["sun", "Theme: light", "dark"], dark: ["moon", "Theme: dark", "auto"] };
+const THEMES = { auto: ["auto", "Theme: system", "light"], light: ["sun", "Theme: light", "dark"], dark: ["moon", "Theme: dark", "auto"] };
 
 function Theme() {
   const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? "auto");
@@ -173,7 +173,7 @@ function Help() {
       ${keys.map(([key, what]) => html`<dt key=${key}><kbd>${key}</kbd></dt><dd>${what}</dd>`)}
       ${PAGES.map(({ letter, label }) => html`<dt key=${letter}><kbd>g</kbd> <kbd>${letter}</kbd></dt><dd>${label}</dd>`)}
     </dl>
-    <${Check} id="shortcuts-on" label="Shortcuts of single keys are on" checked=${on} onChange=${(value) => shortcuts.set(value)} />
+    <${Check} id="shortcuts-on" label="Enable single-key shortcuts" checked=${on} onChange=${(value) => shortcuts.set(value)} />
   </${Dialog}>`;
 }
 

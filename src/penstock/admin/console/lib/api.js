@@ -1,10 +1,10 @@
-// Requests to the HTTP API. Addresses are relative, so the console works below any path of a proxy.
+// Requests to the HTTP API. Addresses are relative, so that the console works under any path of a proxy.
 import { readJson, writeJson } from "./json.js";
 import { makeStore } from "./store.js";
 
 const API = "api/v1";
 
-// What went wrong, as the server says it (RFC 9457), or as the network does.
+// A problem reported by the server (RFC 9457) or by the network.
 export class Problem extends Error {
   constructor({ status, code, title, detail, field = "", current = null }) {
     super(detail || title);
@@ -12,7 +12,7 @@ export class Problem extends Error {
   }
 }
 
-// Who is logged in: undefined while that is not known yet, null if nobody is.
+// The session: undefined until it is loaded, null if nobody is logged in.
 export const session = makeStore(undefined);
 
 function query(parameters = {}) {
@@ -21,7 +21,7 @@ function query(parameters = {}) {
   return text ? `?${text}` : "";
 }
 
-// Browsers take . and .. out of a path, however they are encoded: the API knows these names with a semicolon.
+// Browsers remove . and .. from a path even if encoded: the API accepts these names with a semicolon.
 const pathPart = (name) => (name === "." || name === ".." ? `${name};` : encodeURIComponent(name));
 
 export const apiAddress = (parts, parameters) => `${API}/${parts.map(pathPart).join("/")}${query(parameters)}`;
@@ -30,7 +30,7 @@ async function problemOf(response) {
   try {
     return new Problem(readJson(await response.text()));
   } catch {
-    return new Problem({ status: response.status, code: "internal", title: response.statusText, detail: `The server answered ${response.status}.` });
+    return new Problem({ status: response.status, code: "internal", title: response.statusText, detail: `The server responded with status ${response.status}.` });
   }
 }
 
@@ -44,31 +44,31 @@ async function send(method, parts, { parameters, body, version, signal, type } =
     response = await fetch(apiAddress(parts, parameters), { method, headers, body: text, signal, credentials: "same-origin" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem({ status: 0, code: "away", title: "No connection", detail: "The broker does not answer. It may be restarting." });
+    throw new Problem({ status: 0, code: "away", title: "No connection", detail: "The broker does not respond. It may be restarting." });
   }
   if (response.ok) return response;
   const problem = await problemOf(response);
-  // A login that fails says so itself; everything else means that one is not logged in any more.
+  // A failed login reports itself; any other 401 means that the session has ended.
   if (problem.status === 401 && !(method === "POST" && parts[0] === "session")) session.set(null);
   throw problem;
 }
 
-async function asked(method, parts, options) {
+async function ask(method, parts, options) {
   const response = await send(method, parts, options);
   return response.status === 204 ? null : readJson(await response.text());
 }
 
-export const get = (parts, parameters, signal) => asked("GET", parts, { parameters, signal });
-export const post = (parts, body, options = {}) => asked("POST", parts, { ...options, body });
-export const put = (parts, body) => asked("PUT", parts, { body });
-export const patch = (parts, body, version) => asked("PATCH", parts, { body, version });
-export const remove = (parts, options = {}) => asked("DELETE", parts, options);
+export const get = (parts, parameters, signal) => ask("GET", parts, { parameters, signal });
+export const post = (parts, body, options = {}) => ask("POST", parts, { ...options, body });
+export const put = (parts, body) => ask("PUT", parts, { body });
+export const patch = (parts, body, version) => ask("PATCH", parts, { body, version });
+export const remove = (parts, options = {}) => ask("DELETE", parts, options);
 export const text = async (parts, parameters) => (await send("GET", parts, { parameters })).text();
 export const file = async (parts, body) => (await send("POST", parts, { body })).blob();
 
 const RANK = { view: 1, operate: 2, admin: 3 };
 
-// Whether a button is worth showing. The server decides: a role may hold for other queues than this one.
+// Whether to show a button. The server decides: the role may hold for other queues only.
 export const may = (role) => (RANK[session.get()?.role] ?? 0) >= RANK[role];
 
 export async function loadSession() {
@@ -89,7 +89,7 @@ export async function logout() {
   session.set(null);
 }
 
-// namespace/queue, as the API has it in one piece: the first slash divides.
+// Namespace and queue of a full name, which the first slash separates.
 export function divided(name) {
   const slash = name.indexOf("/");
   return slash < 0 ? ["default", name] : [name.slice(0, slash), name.slice(slash + 1)];

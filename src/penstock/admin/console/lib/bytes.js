@@ -1,22 +1,22 @@
-// Payloads are bytes of any sort. They come as base64 and are shown from the bytes themselves, so nothing is changed by
-// the way: numbers keep all their digits, bytes that are no text stay bytes.
+// Payloads are arbitrary bytes. They arrive as base64 and are rendered from the bytes, so that nothing is changed: numbers
+// keep all digits, and bytes that are not text stay bytes.
 export function fromBase64(text) {
   return Uint8Array.from(window.atob(text), (character) => character.charCodeAt(0));
 }
 
-// The text, or null if it is none. A cut may have gone through the last character.
+// The text, or null if the bytes are not UTF-8. Truncation may have cut the last character.
 export function asText(bytes, truncated = false) {
   for (let cut = 0; cut <= (truncated ? 3 : 0); cut += 1) {
     try {
       return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes.subarray(0, bytes.length - cut));
     } catch {
-      // One byte less, or no text at all.
+      // Retry without the last byte.
     }
   }
   return null;
 }
 
-// A field for text makes one line end of another, so what has a carriage return is edited as bytes.
+// A text area normalizes line endings, so text with a carriage return is edited as bytes.
 export const isEditable = (text) => text !== null && !text.includes("\r");
 
 export const asHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -37,7 +37,7 @@ export function hexLines(bytes, most) {
 
 const UNPRINTABLE = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f]/;
 
-// One line of a payload in a list: text if it is text, else bytes.
+// One line of a payload for a list: text, or else bytes.
 export function preview({ size, value, truncated }) {
   if (size === 0) return "(empty)";
   const data = fromBase64(value);

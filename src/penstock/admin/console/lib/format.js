@@ -1,4 +1,4 @@
-// Numbers, sizes, times and names as people read them.
+// Formats numbers, sizes, durations and times.
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const NONE = "–";
@@ -43,7 +43,7 @@ export function duration(seconds) {
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short", year: "numeric" });
 
-// Times come as RFC 3339 text.
+// `text` is a time of RFC 3339.
 export function moment(text) {
   if (!text) return NONE;
   const at = new Date(text);
@@ -52,6 +52,6 @@ export function moment(text) {
   return today ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
 }
 
-export const ago = (text) => (text ? `${duration(Math.max(0, (Date.now() - new Date(text)) / 1000))} ago` : NONE);
+export const age = (text) => (text ? duration(Math.max(0, (Date.now() - new Date(text)) / 1000)) : NONE);
 export const percent = (part) => (part === null || part === undefined ? NONE : `${Math.round(part * 100)} %`);
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;

@@ -1,4 +1,4 @@
-// What every file needs of the libraries: one place knows where they are, and that what is shown can be seen.
+// Exports of the libraries, with one change: invisible characters are marked in everything that is rendered.
 import { h, render } from "../vendor/preact.js";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact-hooks.js";
 import htm from "../vendor/htm.js";
@@ -13,7 +13,7 @@ function seen(child) {
 
 const mark = (text, index) => h("span", { class: "unseen", key: index }, text);
 
-// Of an element: its texts and what is read aloud. A component hands on what it gets to elements.
+// Marks the texts and spoken attributes of elements. Components pass theirs on to elements.
 function element(type, properties, ...children) {
   if (typeof type !== "string") return h(type, properties, ...children);
   for (const name of SPOKEN) {

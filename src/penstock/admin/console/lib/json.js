@@ -1,5 +1,5 @@
-// JSON without loss. The browser's own parser rounds numbers beyond 2^53, and drops and sorts names; so answers of the API
-// are read here, with large integers as BigInt, and payloads are only taken apart for showing: each piece as it was written.
+// Lossless JSON. The browser's parser rounds numbers beyond 2^53, and drops and reorders names. So responses of the API are
+// read here, with large integers as BigInt, and payloads are only split for rendering, each piece as it was written.
 const SPACE = /[ \t\n\r]*/y;
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const WORD = /true|false|null/y;
@@ -8,14 +8,14 @@ const QUOTE = 34;
 const BACKSLASH = 92;
 const FIRST_PRINTABLE = 32;
 
-// `make` turns what is found into values: leaf(source), list(values), object([[source of the name, value]]).
+// `make` builds values: leaf(source), list(values), object([[source of the name, value]]).
 class Reader {
   constructor(text, make) {
     Object.assign(this, { text, make, at: 0 });
   }
 
   fail() {
-    throw new SyntaxError(`this is no JSON at character ${this.at + 1}`);
+    throw new SyntaxError(`invalid JSON at character ${this.at + 1}`);
   }
 
   match(pattern) {
@@ -25,7 +25,7 @@ class Reader {
     return true;
   }
 
-  // Whether this character is next; it and the space around it are passed over.
+  // Skips this character and the space around it. Returns whether it was next.
   next(character) {
     this.match(SPACE);
     if (this.text[this.at] !== character) return false;
@@ -38,7 +38,7 @@ class Reader {
     const start = this.at;
     this.at += 1;
     for (;;) {
-      const code = this.text.charCodeAt(this.at); // NaN behind the end
+      const code = this.text.charCodeAt(this.at); // NaN after the end
       if (!(code >= FIRST_PRINTABLE)) this.fail();
       this.at += 1;
       if (code === QUOTE) return this.text.slice(start, this.at);
@@ -91,15 +91,15 @@ function plain(source) {
 
 const VALUES = { leaf: plain, list: (values) => values, object: (fields) => Object.fromEntries(fields.map(([name, value]) => [unescaped(name), value])) };
 
-// What somebody has typed, as a number: NaN if it is none.
+// The number that a user typed, or NaN.
 export const numberOf = (text) => (/^\s*\d+\s*$/.test(text) ? plain(text.trim()) : Number(text));
 
-// What the API says. Raises SyntaxError.
+// Parses a response of the API. Throws SyntaxError.
 export const readJson = (text) => new Reader(text, VALUES).whole();
 
 const PIECES = { leaf: (source) => ({ source }), list: (items) => ({ list: items.map((item, index) => [String(index), item]) }), object: (fields) => ({ object: fields.map(([name, value]) => [name.slice(1, -1), value]) }) };
 
-// A payload in pieces: {source} of a leaf, {list} and {object} with [name, piece]. Undefined if it is no JSON, or too deep.
+// A payload as pieces: {source} of a leaf, {list} and {object} with [name, piece]. Undefined if invalid or too deep.
 export function jsonPieces(text) {
   try {
     return new Reader(text, PIECES).whole();
@@ -108,7 +108,7 @@ export function jsonPieces(text) {
   }
 }
 
-// The other way: like JSON.stringify, with integers of any size.
+// Like JSON.stringify, with integers of any size.
 export function writeJson(value, indent = "", here = "") {
   if (typeof value === "bigint") return String(value);
   if (value === null || typeof value !== "object" || typeof value.toJSON === "function") return JSON.stringify(value) ?? "null";

@@ -1,7 +1,7 @@
-// What the broker tells by itself: one stream of server-sent events for the page that is open.
+// The live stream: one connection for server-sent events while a page is open.
 //
-// EventSource comes back by itself after a cut, but not after an answer that is an error (a restarting broker behind a
-// proxy, an expired login), so the waiting is done here: 1, 2, 4 … 15 seconds.
+// EventSource reconnects after a cut, but not after an error response (a restarting broker behind a proxy, an expired
+// login). So reconnecting is done here, after 1, 2, 4 … 15 seconds.
 import { apiAddress, loadSession, session } from "./api.js";
 import { readJson } from "./json.js";
 import { makeStore } from "./store.js";
@@ -10,8 +10,8 @@ import { useEffect } from "./html.js";
 const LONGEST_WAIT = 15;
 const KEPT = 600;
 
-// state: "connecting", "live" or "lost"; since: of that state; times: how often it was live before (pages load again);
-// why: it was lost.
+// state: "connecting", "live" or "lost"; since: when it began; times: how often it became live, after which pages
+// reload; why: the reason of "lost".
 export const connection = makeStore({ state: "connecting", since: Date.now(), times: 0, retryAt: 0, why: "" });
 export const overview = makeStore(null);
 export const samples = makeStore([]);
@@ -29,7 +29,7 @@ function append(store, value) {
   store.set([...store.get().slice(1 - KEPT), value]);
 }
 
-const heard = {
+const handlers = {
   overview(value) {
     overview.set(value);
     append(commits, { at: Date.now() / 1000, ...value.commits });
@@ -38,7 +38,7 @@ const heard = {
     append(samples, value);
   },
   queue(value) {
-    if (value.name !== wanted) return; // of the page before
+    if (value.name !== wanted) return; // for the previous page
     queueNow.set({ ...value, heard: Date.now() });
     append(queueSamples, { at: Date.now() / 1000, ...value });
   },
@@ -47,12 +47,12 @@ const heard = {
   },
 };
 
-// The process that answers is there, the broker behind it is not; the next event says that it is again.
+// The HTTP process responds but the broker does not; the next event means that it does again.
 function away(event) {
   lost(0, readJson(event.data).detail);
 }
 
-// What was heard before says nothing of now, least of all that the broker is ready.
+// Old values no longer hold, in particular that the broker is ready.
 function lost(retryAt, why) {
   const { state, since, times } = connection.get();
   connection.set({ state: "lost", since: state === "lost" ? since : Date.now(), times, retryAt, why });
@@ -65,10 +65,10 @@ function open() {
   source?.close();
   source = new EventSource(apiAddress(["stream"], { queue: wanted }));
   source.onerror = failed;
-  for (const [name, hear] of Object.entries(heard)) {
+  for (const [name, handle] of Object.entries(handlers)) {
     source.addEventListener(name, (event) => {
       opened();
-      hear(readJson(event.data));
+      handle(readJson(event.data));
     });
   }
   source.addEventListener("away", away);
@@ -87,22 +87,22 @@ function failed() {
   const wait = Math.min(2 ** failures, LONGEST_WAIT);
   failures += 1;
   lost(Date.now() + wait * 1000, "the console has no connection to it");
-  timer = window.setTimeout(again, wait * 1000);
+  timer = window.setTimeout(reconnect, wait * 1000);
 }
 
-// Who was logged in may not be any more: then the login page takes over, and nothing is tried.
-async function again() {
+// If the session has ended, the login page takes over and no stream is opened.
+async function reconnect() {
   try {
     await loadSession();
   } catch {
-    // The broker is away: opening the stream will say so.
+    // The broker is away: opening the stream will report it.
   }
   if (session.get()) open();
 }
 
 export function retry() {
   failures = 0;
-  again();
+  reconnect();
 }
 
 export function begin() {
@@ -120,26 +120,26 @@ export function end() {
   connection.set({ state: "connecting", since: Date.now(), times: 0, retryAt: 0, why: "" });
 }
 
-// Browsers keep six connections to a host, for all tabs together: a tab that nobody sees gives its stream up.
-const SECONDS_UNSEEN = 20;
-let unseen = 0;
+// Browsers open six connections per host for all tabs together, so hidden tabs close their stream.
+const SECONDS_HIDDEN = 20;
+let hiding = 0;
 
 document.addEventListener("visibilitychange", () => {
-  window.clearTimeout(unseen);
+  window.clearTimeout(hiding);
   if (document.visibilityState === "hidden") {
-    unseen = window.setTimeout(() => {
+    hiding = window.setTimeout(() => {
       window.clearTimeout(timer);
       source?.close();
       source = null;
-    }, SECONDS_UNSEEN * 1000);
+    }, SECONDS_HIDDEN * 1000);
   } else if (session.get()) begin();
 });
 
-// The stream tells of this queue too, while the page is open. One that is not there, or not ours to see, is not asked for:
-// the server refuses such a stream, and there would be none at all.
-export function useLiveQueue(name, there) {
+// Adds a queue's events to the stream while its page is open. The server refuses a stream for a queue that does not exist
+// or is not visible, so such a queue is not requested.
+export function useLiveQueue(name, exists) {
   useEffect(() => {
-    if (!there) return undefined;
+    if (!exists) return undefined;
     wanted = name;
     queueNow.set(null);
     queueSamples.set([]);
@@ -147,5 +147,5 @@ export function useLiveQueue(name, there) {
     return () => {
       wanted = "";
     };
-  }, [name, there]);
+  }, [name, exists]);
 }

@@ -1,5 +1,5 @@
-// Loading what a page shows: the old stays while the new comes, a late answer never replaces a newer one, and after a
-// lost connection everything is loaded again. What is of something else, or is gone or forbidden by now, does not stay.
+// Loads the data of a page. Old data stays while new data loads, unless it belongs to another resource or is gone or
+// forbidden. A late response never replaces a newer one, and everything reloads after a lost connection.
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { writeJson } from "./json.js";
 import { connection } from "./live.js";
@@ -24,7 +24,7 @@ export function useLoad(load, dependencies, { every = 0 } = {}) {
       (problem) => problem.name !== "AbortError" && mine === asked.current && setFound((before) => ({ ...before, value: before.of === of && !ENDED.includes(problem.code) ? before.value : undefined, problem, loading: false, of })),
     );
     return () => abort.abort();
-  }, [...dependencies, turn, Math.max(1, times)]); // the first time the stream opens is no reason to load again
+  }, [...dependencies, turn, Math.max(1, times)]); // not when the stream opens for the first time
 
   useEffect(() => {
     if (!every) return undefined;
@@ -36,7 +36,7 @@ export function useLoad(load, dependencies, { every = 0 } = {}) {
   return { ...found, reload };
 }
 
-// A value that follows another when that has been still for a moment: for searches while typing.
+// A debounced value, for searches while typing.
 export function useSettled(value, seconds = 0.25) {
   const [settled, setSettled] = useState(value);
   useEffect(() => {

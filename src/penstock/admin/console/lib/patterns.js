@@ -1,2 +1,2 @@
-// Patterns of queues. The broker matches them; a page only needs to know whether a text is one.
+// Patterns of queues. The broker matches them; pages only distinguish them from names.
 export const hasWildcards = (text) => /[*?]/.test(text);

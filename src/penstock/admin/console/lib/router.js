@@ -1,5 +1,5 @@
-// The address: #/page/part?key=value. In the fragment, so that the console works under any path of a proxy and the
-// server has one page to serve. Parts are encoded one by one: names of queues may contain anything.
+// Addresses: #/page/part?key=value. They are in the fragment, so that the console works under any path of a proxy and the
+// server serves one page. Parts are encoded one by one, as names of queues may contain anything.
 import { makeStore } from "./store.js";
 
 function parse(fragment) {
@@ -12,14 +12,14 @@ function decoded(part) {
   try {
     return decodeURIComponent(part);
   } catch {
-    return part; // typed by hand, and no valid encoding: taken as it is
+    return part; // typed by hand with an invalid encoding
   }
 }
 
 export const route = makeStore(parse(window.location.hash));
 window.addEventListener("hashchange", () => route.set(parse(window.location.hash)));
 
-// Keys without a value are left out, so that an address says only what differs from the page's own choice.
+// Keys without a value are omitted, so that an address contains only what differs from the page's defaults.
 export function address(page, parts = [], query = {}) {
   const kept = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const search = new URLSearchParams(kept.map(([key, value]) => [key, String(value)])).toString();
@@ -30,7 +30,7 @@ export function go(page, parts, query) {
   window.location.hash = address(page, parts, query);
 }
 
-// Changes the query of this page. With `replace` the step back skips it: for what changes while typing.
+// Changes the query of this page. With `replace`, for changes while typing, it adds no history entry.
 export function goQuery(change, { replace = false } = {}) {
   const { page, parts, query } = route.get();
   const target = address(page, parts, { ...query, ...change });

@@ -1,5 +1,4 @@
-// Keys for people who work without a mouse. Single keys can be turned off, for those whose software types them
-// (WCAG 2.1.4), and never count while somebody types.
+// Keyboard shortcuts. Single keys can be turned off, for users of speech input (WCAG 2.1.4), and are ignored in fields.
 import { go } from "./router.js";
 import { kept, makeStore } from "./store.js";
 
@@ -7,7 +6,7 @@ export const PAGES = [
   { key: "overview", label: "Overview", letter: "o" },
   { key: "queues", label: "Queues", letter: "q" },
   { key: "dead", label: "Dead letters", letter: "d" },
-  { key: "message", label: "Message’s life", letter: "m" },
+  { key: "message", label: "Message history", letter: "m" },
   { key: "connections", label: "Connections", letter: "c" },
   { key: "pipelines", label: "Pipelines", letter: "p" },
   { key: "sql", label: "SQL", letter: "s" },

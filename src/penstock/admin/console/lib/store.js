@@ -1,4 +1,4 @@
-// A value that components can watch.
+// Observable values.
 import { useEffect, useState } from "./html.js";
 
 export function makeStore(initial) {
@@ -30,7 +30,7 @@ export function useStore(store) {
   return value;
 }
 
-// What people choose stays in their browser. Without storage (private windows, full disks) it lasts as long as the page.
+// Preferences, stored in the browser. Without storage (private windows, full disks) they last as long as the page.
 export const kept = {
   get(name, otherwise) {
     try {
@@ -44,7 +44,7 @@ export const kept = {
     try {
       window.localStorage.setItem(`penstock.${name}`, JSON.stringify(value));
     } catch {
-      // Nothing to do: the choice holds until the page is closed.
+      // It is kept until the page is closed.
     }
   },
 };

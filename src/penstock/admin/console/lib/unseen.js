@@ -1,8 +1,8 @@
-// Characters that nobody sees, or that turn the text around them: a name could pass for another one. They are shown by
-// their numbers, as the command line shows them: \u202e.
+// Characters that are invisible or change the direction of text could make one name look like another. They are shown as
+// escapes such as \u202e, as on the command line.
 const UNSEEN = /(?!(?<=[\p{Extended_Pictographic}\p{EMod}\ufe0f])[\u200d\ufe0f])(?![\t\n]|\r\n)[\p{C}\p{Zl}\p{Zp}\p{DI}\u2800]/gu;
 const PLAIN = /^[\x20-\x7e\n\t]*$/;
-// More than these in one text are no name, and not worth an element each.
+// A text with more of them is not a name; it gets no element for each.
 const MOST_MARKED = 500;
 
 export const hasUnseen = (text) => !PLAIN.test(text) && text.search(UNSEEN) >= 0;
@@ -12,10 +12,10 @@ function number(character) {
   return digits.length <= 2 ? `\\x${digits.padStart(2, "0")}` : digits.length <= 4 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
 }
 
-// As one text, where there is no other way.
+// As plain text, where no elements are possible.
 export const plainly = (text) => (typeof text === "string" ? text.replace(UNSEEN, number) : text);
 
-// In pieces, with what is not seen as `mark` makes it.
+// As pieces, with escapes wrapped by `mark`.
 export function marked(text, mark) {
   const found = [...text.matchAll(UNSEEN)];
   if (found.length > MOST_MARKED) return plainly(text);

@@ -1,4 +1,4 @@
-// For those who run the broker: tokens, definitions, backups, draining, the journal, and who changed what.
+// Administration: tokens, definitions, backups, draining, the journal, jobs and the audit log.
 import { may } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { Head, Panel, Tabs } from "../parts/panel.js";
@@ -26,6 +26,6 @@ export function AdminPage({ parts, query }) {
   const chosen = TABS.find((tab) => tab.key === parts[0]) ?? TABS.find((tab) => may(tab.role));
   const Tab = chosen.show;
   return html`<${Head} title="Admin" />
-    <${Tabs} label="Parts of this page" tabs=${TABS} chosen=${chosen.key} page="admin" parts=${[]} />
-    ${may(chosen.role) ? html`<${Tab} query=${query} />` : html`<${Panel}><${Empty} title="You may not see this">It needs the role ${chosen.role}. Log in with a token that has it, or ask an administrator for one.</${Empty}></${Panel}>`}`;
+    <${Tabs} label="Sections" tabs=${TABS} chosen=${chosen.key} page="admin" parts=${[]} />
+    ${may(chosen.role) ? html`<${Tab} query=${query} />` : html`<${Panel}><${Empty} title="Access denied">This needs the role ${chosen.role}. Log in with a token that has it, or ask an administrator for one.</${Empty}></${Panel}>`}`;
 }

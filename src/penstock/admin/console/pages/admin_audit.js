@@ -1,4 +1,4 @@
-// Who changed what, when, from where, and what it was before.
+// The audit log: changes and attempts with their author, time, origin and values.
 import { get } from "../lib/api.js";
 import { moment } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
@@ -28,7 +28,7 @@ export function AuditTab({ query }) {
     { key: "target", label: "About", className: "wrap", cell: (entry) => entry.target },
     { key: "outcome", label: "Outcome", off: "narrow", cell: (entry) => html`<${Outcome} entry=${entry} />` },
   ];
-  const foot = (page) => html`<${Pager} shown=${page.items.length} total=${page.total} word="entries" hasBack=${cursor !== ""} hasNext=${page.next !== null} onFirst=${() => goQuery({ cursor: "" })} onNext=${() => goQuery({ cursor: page.next })} />`;
+  const foot = (page) => html`<${Pager} page=${page} word="entries" cursor=${cursor} />`;
   return html`<${Panel} body=${false}>
     <form class="filter" role="search" aria-label="Filter the audit log" onSubmit=${(event) => (event.preventDefault(), goQuery({ ...it, cursor: "" }))}>
       <${Text} id="audit-who" label="Who" value=${it.who} onChange=${set("who")} autocomplete="off" />

@@ -10,7 +10,7 @@ import { JobsPanel } from "../parts/jobs.js";
 import { Panel } from "../parts/panel.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
-import { tell } from "../parts/toast.js";
+import { notify } from "../parts/toast.js";
 
 const COLUMNS = [
   { key: "name", label: "Backup", head: true, className: "stretch", cell: (one) => html`<span class="name">${one.name}</span>` },
@@ -30,18 +30,18 @@ export function BackupTab() {
     setProblem(null);
     try {
       await post(["backups"], { name });
-      tell("The backup has begun. Clients do not wait for it.");
+      notify("The backup has started.");
       setName("");
     } catch (error) {
       setProblem(error);
     }
   };
   return html`<div class="stack">
-    <${Panel} title="Make a backup"><form class="row bottom" onSubmit=${begin}>
-      <${Text} id="backup-name" label="Name" value=${name} onChange=${setName} autocomplete="off" hint="Empty: the time" wrong=${problem?.message ?? ""} />
+    <${Panel} title="New backup"><form class="row bottom" onSubmit=${begin}>
+      <${Text} id="backup-name" label="Name" value=${name} onChange=${setName} autocomplete="off" hint="Empty: the current time" wrong=${problem?.message ?? ""} />
       <button type="submit" class="main">Back up now</button>
     </form></${Panel}>
-    <${Panel} title="Backups" body=${false}><${Loaded} state=${state} lines=${3}>${(page) => (page.items.length ? html`<${Table} label="Backups" columns=${COLUMNS} rows=${page.items} rowKey=${(one) => one.name} />` : html`<${Empty} title="No backups yet">One is a whole copy of the journal. <code>penstock restore</code> makes a data folder of it.</${Empty}>`)}</${Loaded}></${Panel}>
-    <${JobsPanel} kinds=${["backup"]} title="Backups that run, or ran" />
+    <${Panel} title="Backups" body=${false}><${Loaded} state=${state} lines=${3}>${(page) => (page.items.length ? html`<${Table} label="Backups" columns=${COLUMNS} rows=${page.items} rowKey=${(one) => one.name} />` : html`<${Empty} title="No backups yet">A backup is a complete copy of the journal. <code>penstock restore</code> turns it into a data folder.</${Empty}>`)}</${Loaded}></${Panel}>
+    <${JobsPanel} kinds=${["backup"]} title="Backup jobs" />
   </div>`;
 }

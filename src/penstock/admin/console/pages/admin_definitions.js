@@ -1,4 +1,4 @@
-// Namespaces, queues and their rules as one file: taken out, compared, applied.
+// Namespaces, queues and their rules as one file: export, comparison, import.
 import { apiAddress, post } from "../lib/api.js";
 import { html, useState } from "../lib/html.js";
 import { writeJson } from "../lib/json.js";
@@ -6,7 +6,7 @@ import { Area, Check } from "../parts/field.js";
 import { Badge, Panel } from "../parts/panel.js";
 import { Empty } from "../parts/states.js";
 import { Table } from "../parts/table.js";
-import { tell } from "../parts/toast.js";
+import { notify } from "../parts/toast.js";
 
 const KINDS = { create: "good", change: "warn", delete: "bad", other: "" };
 const COLUMNS = [
@@ -36,7 +36,7 @@ export function DefinitionsTab() {
       const type = text.trim().startsWith("{") ? "application/json" : "application/toml";
       const answer = await post(["definitions"], text, { type, parameters: { dry_run: dry ? "true" : "", remove: drop ? "true" : "" } });
       setSeen(dry ? answer : null);
-      if (!dry) tell(`Applied ${answer.changes.length} changes.`);
+      if (!dry) notify(`Applied ${answer.changes.length} changes.`);
     } catch (error) {
       setProblem(error);
     }
@@ -45,11 +45,11 @@ export function DefinitionsTab() {
   return html`<div class="stack">
     <${Panel} title="Export"><div class="row"><p class="soft grow">Namespaces, queues, rules and limits, without messages.</p><a class="button" href=${apiAddress(["definitions"], { format: "toml" })} download="definitions.toml">TOML</a><a class="button" href=${apiAddress(["definitions"])} download="definitions.json">JSON</a></div></${Panel}>
     <${Panel} title="Import"><div class="stack">
-      <div class="field"><label for="definitions-file">A file</label><input id="definitions-file" type="file" accept=".toml,.json" onChange=${open} /></div>
+      <div class="field"><label for="definitions-file">File</label><input id="definitions-file" type="file" accept=".toml,.json" onChange=${open} /></div>
       <${Area} id="definitions" label="Definitions, TOML or JSON" value=${text} onChange=${edit} rows="8" wrong=${problem?.message ?? ""} />
-      <${Check} id="definitions-remove" label="Delete queues and namespaces that are not in it, if they are empty" checked=${drop} onChange=${(on) => (setDrop(on), setSeen(null))} />
-      <div class="row"><button disabled=${!text.trim()} onClick=${() => send(true)}>Show the difference</button><button class="main" disabled=${!seen || seen.changes.length === 0} onClick=${() => send(false)}>Apply</button>${!seen && html`<span class="soft">The difference is shown first.</span>`}</div>
+      <${Check} id="definitions-remove" label="Delete empty queues and namespaces that are not in the file" checked=${drop} onChange=${(on) => (setDrop(on), setSeen(null))} />
+      <div class="row"><button disabled=${!text.trim()} onClick=${() => send(true)}>Show the difference</button><button class="main" disabled=${!seen || seen.changes.length === 0} onClick=${() => send(false)}>Apply</button>${!seen && html`<span class="soft">Show the difference first.</span>`}</div>
     </div></${Panel}>
-    ${seen && html`<${Panel} title="What would change" body=${false}>${seen.changes.length ? html`<${Table} label="Changes" columns=${COLUMNS} rows=${seen.changes} rowKey=${(change) => `${change.what} ${change.name}`} />` : html`<${Empty} title="Nothing would change">The broker is like this already.</${Empty}>`}</${Panel}>`}
+    ${seen && html`<${Panel} title="What would change" body=${false}>${seen.changes.length ? html`<${Table} label="Changes" columns=${COLUMNS} rows=${seen.changes} rowKey=${(change) => `${change.what} ${change.name}`} />` : html`<${Empty} title="Nothing would change">The broker already matches these definitions.</${Empty}>`}</${Panel}>`}
   </div>`;
 }

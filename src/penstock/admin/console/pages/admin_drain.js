@@ -1,4 +1,4 @@
-// Getting the queues empty before a broker is stopped or moved.
+// Draining the queues before the broker is stopped or moved.
 import { get, may, put, remove } from "../lib/api.js";
 import { count, moment } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
@@ -7,7 +7,7 @@ import { Confirm } from "../parts/dialog.js";
 import { Check } from "../parts/field.js";
 import { Facts, Panel } from "../parts/panel.js";
 import { Loaded, Notice } from "../parts/states.js";
-import { attempt, tell } from "../parts/toast.js";
+import { attempt, notify } from "../parts/toast.js";
 
 export function DrainTab() {
   const state = useLoad((signal) => get(["drain"], {}, signal), [], { every: 2 });
@@ -23,14 +23,14 @@ function Now({ drain, reload }) {
   };
   const begin = async () => {
     await put(["drain"], { stop_when_empty: stop });
-    tell("Publishing is refused from now on.", { undo: end });
+    notify("Publishing is now refused.", { undo: end });
     reload();
   };
   const facts = [["Messages left", count(drain.messages_left)], ["Connections", count(drain.connections)], ["Since", drain.since && `${moment(drain.since)} by ${drain.by}`], ["Then", drain.stop_when_empty ? "the broker stops" : ""]];
   return html`<div class="stack">
-    ${drain.active ? html`<${Notice} kind="warn"><strong>Draining.</strong> Publishing is refused; consumers go on.</${Notice}>` : html`<p class="soft">While it drains, the broker refuses publishing, and consumers empty the queues. Nothing is lost.</p>`}
+    ${drain.active ? html`<${Notice} kind="warn"><strong>Draining.</strong> Publishing is refused; consumers continue.</${Notice}>` : html`<p class="soft">While draining, the broker refuses publishing and consumers empty the queues. No message is lost.</p>`}
     <${Facts} entries=${facts} />
-    ${may("admin") && html`<div>${drain.active ? html`<button onClick=${() => attempt(end, "The drain has ended: publishing is accepted again.")}>End the drain</button>` : html`<button class="danger" onClick=${() => setAsking(true)}>Drain…</button>`}</div>`}
-    ${asking && html`<${Confirm} title="Refuse publishing?" action="Drain" name="drain" onClose=${() => setAsking(false)} onConfirm=${begin}><p>Every client that publishes is refused until the drain ends.</p><${Check} id="drain-stop" label="Stop the broker when nothing is left" checked=${stop} onChange=${setStop} /></${Confirm}>`}
+    ${may("admin") && html`<div>${drain.active ? html`<button onClick=${() => attempt(end, "Publishing is accepted again.")}>End the drain</button>` : html`<button class="danger" onClick=${() => setAsking(true)}>Drain…</button>`}</div>`}
+    ${asking && html`<${Confirm} title="Refuse publishing?" action="Drain" name="drain" onClose=${() => setAsking(false)} onConfirm=${begin}><p>Publishing is refused for all clients until the drain ends.</p><${Check} id="drain-stop" label="Stop the broker when all queues are empty" checked=${stop} onChange=${setStop} /></${Confirm}>`}
   </div>`;
 }

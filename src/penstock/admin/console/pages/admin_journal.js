@@ -1,4 +1,4 @@
-// The journal: what it has, since when, how large, and on which disk.
+// The state of the journal, and its files.
 import { get } from "../lib/api.js";
 import { bytes, count, duration, moment } from "../lib/format.js";
 import { html } from "../lib/html.js";
@@ -12,7 +12,7 @@ const COLUMNS = [
   { key: "first", label: "From event", right: true, cell: (one) => count(one.first) },
   { key: "end", label: "Up to", right: true, off: "narrow", cell: (one) => count(one.end) },
   { key: "bytes", label: "Size", right: true, cell: (one) => bytes(one.bytes) },
-  { key: "at", label: "Begun", off: "narrow", cell: (one) => moment(one.created_at) },
+  { key: "at", label: "Created", off: "narrow", cell: (one) => moment(one.created_at) },
   { key: "state", label: "State", cell: (one) => (one.finished ? "finished" : "being written") },
 ];
 
@@ -25,7 +25,7 @@ function facts(journal) {
     ["Events", `${count(journal.earliest)} to ${count(journal.latest)}`],
     ["Size", `${bytes(journal.bytes)} in ${count(journal.segments)} files`],
     ["Checkpoint", journal.checkpoint === null ? "none yet" : `at event ${count(journal.checkpoint)}, ${moment(journal.checkpoint_at)}`],
-    ["History is kept", [journal.retention_seconds && `for ${duration(journal.retention_seconds)}`, journal.retention_bytes && `up to ${bytes(journal.retention_bytes)}`].filter(Boolean).join(", ") || "without end"],
+    ["Retention", [journal.retention_seconds && `for ${duration(journal.retention_seconds)}`, journal.retention_bytes && `up to ${bytes(journal.retention_bytes)}`].filter(Boolean).join(", ") || "unlimited"],
     ["Disk", disk && `${bytes(disk.free_bytes)} free of ${bytes(disk.total_bytes)}; publishing stops below ${bytes(disk.min_free_bytes)}`],
   ];
 }

@@ -8,13 +8,13 @@ import { Check, Select, Text } from "../parts/field.js";
 import { Badge, Panel } from "../parts/panel.js";
 import { Empty, Loaded, Notice } from "../parts/states.js";
 import { Table } from "../parts/table.js";
-import { tell } from "../parts/toast.js";
+import { notify } from "../parts/toast.js";
 
 const RIGHTS = [
-  ["view", "See everything"], ["operate", "Pause, purge, publish, redrive"], ["admin", "Rules, tokens, backup, drain"],
-  ["publish", "Publish"], ["consume", "Consume"], ["dead-letter", "Work with dead letters"], ["administer", "Administer queues over the protocols"], ["read", "Read history (Flight, Spark)"], ["create", "Make queues"],
+  ["view", "View everything"], ["operate", "Pause, purge, publish, redrive"], ["admin", "Rules, tokens, backup, drain"],
+  ["publish", "Publish"], ["consume", "Consume"], ["dead-letter", "Work with dead letters"], ["administer", "Administer queues over the protocols"], ["read", "Read history (Flight, Spark)"], ["create", "Create queues"],
 ];
-const LIVES = [["", "Does not expire"], ["3600", "An hour"], ["86400", "A day"], ["2592000", "30 days"], ["31536000", "A year"]];
+const LIFETIMES = [["", "Does not expire"], ["3600", "An hour"], ["86400", "A day"], ["2592000", "30 days"], ["31536000", "A year"]];
 
 export function TokensTab() {
   const state = useLoad((signal) => get(["tokens"], {}, signal), []);
@@ -60,8 +60,8 @@ function NewToken({ onClose }) {
   return html`<${Dialog} wide title="New token" onClose=${onClose} onSubmit=${make} foot=${foot}>
     <div class="fields">
       <${Text} id="token-name" label="Token name" value=${it.name} onChange=${(name) => set({ name })} autocomplete="off" wrong=${wrong("name")} />
-      <${Text} id="token-where" label="Queues" value=${it.where} onChange=${(where) => set({ where })} autocomplete="off" hint="Patterns like orders/*, with spaces between" wrong=${wrong("where")} />
-      <${Select} id="token-life" label="Expires" value=${it.life} onChange=${(life) => set({ life })} choices=${LIVES} />
+      <${Text} id="token-where" label="Queues" value=${it.where} onChange=${(where) => set({ where })} autocomplete="off" hint="Patterns like orders/*, separated by spaces" wrong=${wrong("where")} />
+      <${Select} id="token-life" label="Expires" value=${it.life} onChange=${(life) => set({ life })} choices=${LIFETIMES} />
     </div>
     <fieldset><legend>Rights</legend><div class="fields">${RIGHTS.map(([right, words]) => html`<${Check} key=${right} id=${`may-${right}`} label=${html`<b>${right}</b> <span class="soft">${words}</span>`} checked=${it.may.has(right)} onChange=${(on) => choose(right, on)} />`)}</div></fieldset>
     ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
@@ -69,9 +69,9 @@ function NewToken({ onClose }) {
 }
 
 function Made({ made, onClose }) {
-  const copy = () => navigator.clipboard.writeText(made.token).then(() => tell("Copied."), () => tell("The browser does not let it be copied: mark it by hand.", { bad: true }));
+  const copy = () => navigator.clipboard.writeText(made.token).then(() => notify("Copied."), () => notify("The browser does not allow copying; select the token and copy it yourself.", { bad: true }));
   return html`<${Dialog} title="The new token" onClose=${onClose} foot=${html`<button type="button" class="main" onClick=${onClose}>Done</button>`}>
-    <${Notice} kind="warn">This is the only time it is shown: only its hash is kept.</${Notice}>
+    <${Notice} kind="warn">The token is shown only now: only its hash is stored.</${Notice}>
     <div class="field"><label for="token-made">Token of ${made.summary.name}</label><div class="row"><input id="token-made" class="grow mono" readonly value=${made.token} onFocus=${(event) => event.target.select()} /><button type="button" onClick=${copy}>Copy</button></div></div>
   </${Dialog}>`;
 }
@@ -79,7 +79,7 @@ function Made({ made, onClose }) {
 function Revoke({ token, onClose }) {
   const revoke = async () => {
     await remove(["tokens", token.id]);
-    tell(`Revoked the token of ${token.name}.`);
+    notify(`Revoked the token of ${token.name}.`);
   };
-  return html`<${Confirm} title="Revoke this token?" action="Revoke it" name=${token.name} onClose=${onClose} onConfirm=${revoke}><p>Whoever uses it is refused at once. This can't be undone; a new one can be made.</p></${Confirm}>`;
+  return html`<${Confirm} title="Revoke this token?" action="Revoke it" name=${token.name} onClose=${onClose} onConfirm=${revoke}><p>All its users are refused immediately. This can't be undone; you can create a new token.</p></${Confirm}>`;
 }

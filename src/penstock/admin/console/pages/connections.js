@@ -1,4 +1,4 @@
-// Who is connected, over which protocol, and who is slowed down and why.
+// All connections, with filters, and all locks.
 import { get } from "../lib/api.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useLoad, useSettled } from "../lib/load.js";
@@ -22,7 +22,7 @@ export function ConnectionsPage({ query }) {
     first.current = false;
   }, [settled]);
   const filtered = Boolean(find || protocol || throttled);
-  const foot = (page) => html`<${Pager} shown=${page.items.length} total=${page.total} word="connections" hasBack=${cursor !== ""} hasNext=${page.next !== null} onFirst=${() => goQuery({ cursor: "" })} onNext=${() => goQuery({ cursor: page.next })} />`;
+  const foot = (page) => html`<${Pager} page=${page} word="connections" cursor=${cursor} />`;
   return html`<${Head} title="Connections" />
     <div class="stack">
       <${Panel} body=${false}>

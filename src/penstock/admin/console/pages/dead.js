@@ -1,6 +1,6 @@
-// Dead letters: how many, where and why; looked at, edited, sent back.
+// Dead letters by queue and reason, with links to inspect and redrive them.
 import { get, may } from "../lib/api.js";
-import { compact, count, plural } from "../lib/format.js";
+import { age, compact, count, plural } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { overview } from "../lib/live.js";
 import { useLoad } from "../lib/load.js";
@@ -8,13 +8,13 @@ import { hasWildcards } from "../lib/patterns.js";
 import { goQuery } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
 import { JobDialog, JobsPanel } from "../parts/jobs.js";
-import { age, queueAddress, QueueLink } from "../parts/names.js";
+import { queueAddress, QueueLink } from "../parts/names.js";
 import { Badge, Figures, Head, Panel } from "../parts/panel.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Pager, Table } from "../parts/table.js";
-import { tell } from "../parts/toast.js";
+import { notify } from "../parts/toast.js";
 
-const MEANS = { rejected: "A consumer sent it here", retries: "Its retries ran out", expired: "Its time to live ran out", deliveries: "Given out too often", overflow: "Its queue was full" };
+const MEANINGS = { rejected: "Rejected by a consumer", retries: "Retries exhausted", expired: "Time to live expired", deliveries: "Delivered too often", overflow: "Queue was full" };
 
 const pattern = (text) => (text === "" ? "*" : hasWildcards(text) ? text : `*${text}*`);
 
@@ -35,14 +35,14 @@ export function DeadPage({ query }) {
       </${Panel}>
       <${JobsPanel} kinds=${["redrive", "move", "delete", "purge"]} />
     </div>
-    ${redriving && html`<${JobDialog} kind="redrive" queue=${redriving.queue} search=${{ reason: redriving.reason }} about=${`${plural(redriving.count, "dead letter")} of ${redriving.queue}`} onClose=${() => setRedriving(null)} onDone=${() => tell("The redrive has begun. Its progress is below.")} />`}`;
+    ${redriving && html`<${JobDialog} kind="redrive" queue=${redriving.queue} search=${{ reason: redriving.reason }} about=${`${plural(redriving.count, "dead letter")} of ${redriving.queue}`} onClose=${() => setRedriving(null)} onDone=${() => notify("The redrive has started. Its progress is shown below.")} />`}`;
 }
 
 function Reasons({ reason }) {
-  const known = useStore(overview)?.dead_by_reason;
-  const entries = useMemo(() => Object.entries(known ?? {}).filter(([, number]) => number > 0).map(([name, number]) => ({
-    label: name, value: compact(number), note: MEANS[name], kind: "bad",
-  })), [known]);
+  const reasons = useStore(overview)?.dead_by_reason;
+  const entries = useMemo(() => Object.entries(reasons ?? {}).filter(([, number]) => number > 0).map(([name, number]) => ({
+    label: name, value: compact(number), note: MEANINGS[name], kind: "bad",
+  })), [reasons]);
   if (entries.length === 0) return null;
   return html`<${Figures} label="Dead letters by reason" entries=${entries} />
     <div class="row"><span class="soft">Show:</span>${["", ...entries.map((entry) => entry.label)].map((name) => html`<button key=${name} type="button" class="small" aria-pressed=${String(name === reason)} onClick=${() => goQuery({ reason: name })}>${name || "all reasons"}</button>`)}</div>`;
@@ -50,8 +50,8 @@ function Reasons({ reason }) {
 
 function Groups({ page, reason, cursor, filtered, onRedrive }) {
   const rows = page.items.filter((group) => !reason || group.reason === reason);
-  const foot = html`<${Pager} shown=${rows.length} total=${reason ? null : page.total} word="groups" hasBack=${cursor !== ""} hasNext=${page.next !== null} onFirst=${() => goQuery({ cursor: "" })} onNext=${() => goQuery({ cursor: page.next })} />`;
-  if (rows.length === 0 && !filtered) return html`<${Empty} title="No dead letters">Messages come here when they are rejected, expire, run out of retries, or find their queue full.</${Empty}>`;
+  const foot = html`<${Pager} page=${page} word="groups" cursor=${cursor} shown=${rows.length} total=${reason ? null : page.total} />`;
+  if (rows.length === 0 && !filtered) return html`<${Empty} title="No dead letters">Messages become dead letters when they are rejected, expire, exhaust their retries, or overflow their queue.</${Empty}>`;
   if (rows.length === 0) return html`<${Empty} title="No matching dead letters" />`;
   return html`<${Table} label="Dead letters by queue and reason" columns=${columns(onRedrive, rows)} rows=${rows} rowKey=${(group) => `${group.queue} ${group.reason}`} foot=${foot} />`;
 }

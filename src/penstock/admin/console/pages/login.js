@@ -1,10 +1,10 @@
-// Nobody is logged in: a token, and nothing else.
+// The login page: it asks for a token.
 import { login } from "../lib/api.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { Text } from "../parts/field.js";
 
-const SAID = {
-  unauthenticated: "This token is not known, or it has expired or was revoked.",
+const TEXTS = {
+  unauthenticated: "This token is unknown, expired or revoked.",
   "too-many": "Too many attempts. Wait a minute, then try again.",
 };
 
@@ -24,7 +24,7 @@ export function LoginPage() {
     try {
       await login(token.trim());
     } catch (problem) {
-      setWrong(SAID[problem.code] ?? problem.message);
+      setWrong(TEXTS[problem.code] ?? problem.message);
       setBusy(false);
     }
     return undefined;
@@ -32,10 +32,10 @@ export function LoginPage() {
   return html`<main class="login">
     <form class="panel" ref=${form} onSubmit=${enter} novalidate>
       <div class="login-brand"><img src="icon.svg" alt="" /><h1>Penstock</h1></div>
-      <${Text} id="token" label="Token" type="password" autocomplete="current-password" spellcheck=${false} value=${token} onChange=${setToken} wrong=${wrong} hint="It stays in this browser as a cookie that no script can read." />
+      <${Text} id="token" label="Token" type="password" autocomplete="current-password" spellcheck=${false} value=${token} onChange=${setToken} wrong=${wrong} hint="This browser stores a cookie for it that no script can read." />
       <button class="main" type="submit" disabled=${busy}>Log in</button>
       <details><summary>Where do I get a token?</summary>
-        <p>The first one was printed on the terminal when the broker started for the first time. Without a terminal it is in the file <code>admin-token</code> in the data folder, or in that of <code>--admin-token-file</code>. An administrator makes more of them on the page Admin, or with <code>penstock token create</code>.</p>
+        <p>The first token was printed on the terminal at the broker's first start. Without a terminal it is in the file <code>admin-token</code> in the data folder, or in the file given by <code>--admin-token-file</code>. Administrators create more on the page Admin, or with <code>penstock token create</code>.</p>
       </details>
     </form>
   </main>`;

@@ -1,13 +1,13 @@
-// How the broker is: whether it takes messages, what flows, what waits, and what somebody should look at.
+// The state of the broker: health, alarms, rates, backlog and the longest queues.
 import { get } from "../lib/api.js";
-import { bytes, compact, count, duration, moment, percent, plural, rate } from "../lib/format.js";
+import { age, bytes, compact, count, duration, moment, percent, plural, rate } from "../lib/format.js";
 import { html, useEffect, useMemo } from "../lib/html.js";
 import { commits, overview, samples } from "../lib/live.js";
 import { useLoad } from "../lib/load.js";
 import { address } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
 import { Chart } from "../parts/chart.js";
-import { age, QueueLink } from "../parts/names.js";
+import { QueueLink } from "../parts/names.js";
 import { Badge, Facts, Figures, Head, Panel } from "../parts/panel.js";
 import { Empty, Loaded, Loading, Notice } from "../parts/states.js";
 import { Table } from "../parts/table.js";
@@ -15,14 +15,14 @@ import { Table } from "../parts/table.js";
 export function OverviewPage() {
   const now = useStore(overview);
   const first = useLoad((signal) => get(["overview"], {}, signal), []);
-  usePast();
+  useHistory();
   const shown = now ?? first.value;
   return html`<${Head} title="Overview" badges=${shown && html`<${Badge}>${shown.version}</${Badge}>`} />
     ${shown ? html`<${Whole} it=${shown} />` : html`<${Panel}><${Loaded} state=${first}>${() => html`<${Loading} />`}</${Loaded}></${Panel}>`}`;
 }
 
-// The minutes before this page was opened, from the server; the stream goes on from there.
-function usePast() {
+// Loads the minutes before this page was opened; the stream continues from there.
+function useHistory() {
   useEffect(() => {
     if (samples.get().length > 1) return;
     get(["history"]).then(
@@ -30,7 +30,7 @@ function usePast() {
         const newest = page.items.at(-1)?.at ?? "";
         samples.set([...page.items, ...samples.get().filter((one) => one.at > newest)]);
       },
-      () => {}, // The charts begin now: the history needs the right to see everything.
+      () => {}, // The history needs the right to view all queues; without it the charts start empty.
     );
   }, []);
 }
@@ -46,7 +46,7 @@ function Whole({ it }) {
 }
 
 function Verdict({ it }) {
-  if (it.draining) return html`<${Notice} kind="warn"><strong>Draining:</strong> publishing is refused so that the queues get empty.</${Notice}>`;
+  if (it.draining) return html`<${Notice} kind="warn"><strong>Draining:</strong> publishing is refused while the queues are emptied.</${Notice}>`;
   if (it.ready) return html`<${Notice} kind="good"><strong>Accepts messages.</strong> <span class="soft">Up for ${duration((Date.now() - new Date(it.started_at)) / 1000)}${it.ephemeral ? ", in memory only: nothing survives a restart" : ""}.</span></${Notice}>`;
   return html`<${Notice} kind="bad"><strong>Does not accept messages.</strong><ul class="reasons">${it.reasons.map((reason) => html`<li key=${reason}>${reason}</li>`)}</ul></${Notice}>`;
 }
@@ -61,7 +61,7 @@ function Numbers({ it }) {
   const { totals, commits: commit, disk } = it;
   const entries = [
     { label: "Published", value: rate(totals.rates.published), unit: "/s" },
-    { label: "Delivered", value: rate(totals.rates.delivered), unit: "/s", note: totals.rates.redelivered > 0 && `${rate(totals.rates.redelivered)}/s again` },
+    { label: "Delivered", value: rate(totals.rates.delivered), unit: "/s", note: totals.rates.redelivered > 0 && `${rate(totals.rates.redelivered)}/s repeated` },
     { label: "Settled", value: rate(totals.rates.settled), unit: "/s" },
     { label: "Ready", value: compact(totals.ready), note: bytes(totals.bytes), href: address("queues", [], { sort: "ready", order: "descending" }) },
     { label: "In flight", value: compact(totals.out), note: plural(totals.consumers, "consumer") },
@@ -71,7 +71,7 @@ function Numbers({ it }) {
     { label: "Commit", value: duration(commit.seconds), note: `sync ${duration(commit.sync_seconds)}, ${rate(commit.per_second)}/s` },
     { label: "Disk free", value: disk ? percent(disk.free_bytes / disk.total_bytes) : "–", note: disk && bytes(disk.free_bytes), kind: disk && disk.free_bytes < disk.min_free_bytes * 2 ? "warn" : "" },
   ];
-  return html`<${Figures} across="5" label="Figures of the whole broker" entries=${entries} />`;
+  return html`<${Figures} across="5" label="Figures of the broker" entries=${entries} />`;
 }
 
 const seconds = (list) => list.map((one) => new Date(one.at).getTime() / 1000);
@@ -121,7 +121,7 @@ function Busiest() {
     { key: "age", label: "Oldest", right: true, cell: (queue) => age(queue.oldest) },
   ];
   return html`<${Panel} title="Longest queues" body=${false} actions=${html`<a href=${address("queues", [], { sort: "ready", order: "descending" })}>All queues</a>`}>
-    <${Loaded} state=${state}>${(page) => (page.items.length ? html`<${Table} label="Longest queues" columns=${columns} rows=${page.items} rowKey=${(queue) => queue.name} />` : html`<${Empty} title="No queues yet">They are made by the first client that uses them, or on the page Queues.</${Empty}>`)}</${Loaded}>
+    <${Loaded} state=${state}>${(page) => (page.items.length ? html`<${Table} label="Longest queues" columns=${columns} rows=${page.items} rowKey=${(queue) => queue.name} />` : html`<${Empty} title="No queues yet">The first client that uses a queue creates it, or you on the page Queues.</${Empty}>`)}</${Loaded}>
   </${Panel}>`;
 }
 

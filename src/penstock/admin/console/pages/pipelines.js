@@ -1,16 +1,16 @@
-// Who reads and writes through Spark: pipelines, readers with their lag, leases, writers.
+// Pipelines, readers with their lag, leases and writers.
 import { get, may, remove } from "../lib/api.js";
-import { compact, count, duration, moment } from "../lib/format.js";
+import { age, compact, count, duration, moment } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
 import { useLoad } from "../lib/load.js";
 import { Confirm } from "../parts/dialog.js";
-import { age, QueueLink } from "../parts/names.js";
+import { QueueLink } from "../parts/names.js";
 import { Badge, Head, Panel } from "../parts/panel.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
-import { tell } from "../parts/toast.js";
+import { notify } from "../parts/toast.js";
 
-// A reader that is further behind than this is shown as such.
+// A longer lag is highlighted.
 const FAR_BEHIND_SECONDS = 60;
 
 export function PipelinesPage() {
@@ -35,17 +35,17 @@ function Pipelines() {
     { key: "report", label: "Report", cell: (one) => one.report && html`<a href=${one.report.replace(/^\//, "")} target="_blank" rel="noopener">Insight report</a>` },
   ];
   return html`<${Listed} title="Pipelines" path="pipelines" columns=${columns} rowKey=${(one) => one.name} empty="No pipelines">
-    The broker shows the pipelines below the folder of <code>[http] lake</code>. <code>penstock up</code> starts two of them.
+    Pipelines in the folder <code>[http] lake</code> are shown here. <code>penstock up</code> starts two of them.
   </${Listed}>`;
 }
 
-// Dropping a name: what that means is said, and the name is typed.
+// A button with a confirmation that explains the consequences.
 function Forget({ kind, path, name, says, reload }) {
   const [asking, setAsking] = useState(false);
   if (!may("operate")) return null;
   const forget = async () => {
     await remove([path, name]);
-    tell(`Forgot the ${kind} ${name}.`);
+    notify(`Forgot the ${kind} ${name}.`);
     reload();
   };
   return html`<button type="button" class="small" onClick=${() => setAsking(true)}>Forget…</button>
@@ -58,14 +58,14 @@ function Readers() {
     { key: "view", label: "Reads", cell: (one) => html`${one.view} <span class="soft">${one.where}</span>` },
     { key: "rows", label: "Behind", right: true, cell: (one) => `${compact(one.lag_rows)} rows` },
     { key: "lag", label: "Lag", right: true, cell: (one) => (one.lag_seconds > FAR_BEHIND_SECONDS ? html`<${Badge} kind="warn">${duration(one.lag_seconds)}</${Badge}>` : duration(one.lag_seconds)) },
-    { key: "pin", label: "History", off: "middle", cell: (one) => (one.pin ? "kept for it" : "") },
+    { key: "pin", label: "History", off: "middle", cell: (one) => (one.pin ? "retained" : "") },
     { key: "leased", label: "Leased", right: true, off: "middle", cell: (one) => compact(one.leased) },
-    { key: "heard", label: "Heard", right: true, off: "narrow", cell: (one) => html`<span title=${moment(one.heard_at)}>${age(one.heard_at)} ago</span>` },
+    { key: "heard", label: "Last seen", right: true, off: "narrow", cell: (one) => html`<span title=${moment(one.heard_at)}>${age(one.heard_at)} ago</span>` },
     { key: "peer", label: "From", off: "middle", cell: (one) => html`${one.peer} <span class="soft">${one.owner}</span>` },
-    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (one) => html`<${Forget} kind="reader" path="readers" name=${one.name} reload=${reload} says="Its leases end and history is not kept for it any more. If it still runs, it may find that rows it had not read are gone." />` },
+    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (one) => html`<${Forget} kind="reader" path="readers" name=${one.name} reload=${reload} says="Its leases end, and history is no longer retained for it. If it still runs, it may miss rows that it has not read." />` },
   ];
   return html`<${Listed} title="Readers" path="readers" columns=${columns} rowKey=${(one) => one.name} empty="No readers">
-    Streaming queries of Spark, and others that read through Flight under a name, are shown here with how far they are behind.
+    Streaming queries of Spark and other named readers over Flight are shown here with their lag.
   </${Listed}>`;
 }
 
@@ -85,7 +85,7 @@ function Writers() {
     { key: "epoch", label: "Batch", right: true, cell: (one) => count(one.epoch) },
     { key: "partitions", label: "Partitions", right: true, off: "narrow", cell: (one) => count(one.partitions) },
     { key: "at", label: "Wrote", right: true, cell: (one) => (one.written_at ? `${age(one.written_at)} ago` : "–") },
-    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (one) => html`<${Forget} kind="writer" path="writers" name=${one.name} reload=${reload} says="Its chunks would be taken again: if it still runs and repeats one, messages come twice." />` },
+    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (one) => html`<${Forget} kind="writer" path="writers" name=${one.name} reload=${reload} says="Its chunks would be accepted again: if it still runs and repeats one, its messages are duplicated." />` },
   ];
   return html`<${Listed} title="Writers" path="writers" columns=${columns} rowKey=${(one) => one.name} empty="No writers" />`;
 }

@@ -1,6 +1,6 @@
-// One queue: what is in it, who works on it, its rules, and how it went since the page was opened.
+// One queue: its messages, activity, consumers and rules.
 import { divided, get, may, post, put, queueParts, remove } from "../lib/api.js";
-import { bytes, compact, plural, rate } from "../lib/format.js";
+import { age, bytes, compact, plural, rate } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
 import { queueNow, useLiveQueue } from "../lib/live.js";
 import { useLoad } from "../lib/load.js";
@@ -8,18 +8,18 @@ import { address, go } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
 import { Confirm } from "../parts/dialog.js";
 import { Check } from "../parts/field.js";
-import { age, QueueBadges } from "../parts/names.js";
+import { QueueBadges } from "../parts/names.js";
 import { Figures, Head, Panel, Tabs } from "../parts/panel.js";
 import { PublishDialog } from "../parts/publish.js";
 import { Loaded, Notice } from "../parts/states.js";
-import { attempt, tell } from "../parts/toast.js";
+import { attempt, notify } from "../parts/toast.js";
 import { ActivityTab } from "./queue_activity.js";
 import { ConsumersTab } from "./queue_consumers.js";
 import { MessagesTab } from "./queue_messages.js";
 import { RulesTab } from "./queue_rules.js";
 
 const TABS = [{ key: "messages", label: "Messages" }, { key: "activity", label: "Activity" }, { key: "consumers", label: "Consumers and locks" }, { key: "rules", label: "Configuration" }];
-// The stream tells what changes; that a queue is not there any more is found by asking for it.
+// The stream reports changes; deletion is detected by polling.
 const SECONDS = 4;
 const SHOWN = { messages: MessagesTab, activity: ActivityTab, consumers: ConsumersTab, rules: RulesTab };
 
@@ -28,13 +28,13 @@ export function QueuePage({ parts, query }) {
   return html`<${One} key=${`${namespace}/${queue}`} namespace=${namespace} queue=${queue} tab=${tab} query=${query} />`;
 }
 
-// Nothing of one queue is ever shown on the page of another.
+// The key makes sure that no data of one queue is shown on the page of another.
 function One({ namespace, queue, tab, query }) {
   const name = `${namespace}/${queue}`;
   const state = useLoad((signal) => get(queueParts(name), {}, signal), [name], { every: SECONDS });
   useLiveQueue(name, state.value !== undefined);
   const live = useStore(queueNow);
-  // What was heard last, from the stream or after a change that was made here.
+  // The newest data: from the stream, or loaded after a change on this page.
   const shown = state.value && live?.name === name && live.heard > state.at ? { ...state.value, ...live } : state.value;
   const trail = html`<a href=${address("queues")}>Queues</a> / <a href=${address("queues", [], { find: `${namespace}/*` })}>${namespace}</a>`;
   const Tab = SHOWN[tab] ?? MessagesTab;
@@ -44,7 +44,7 @@ function One({ namespace, queue, tab, query }) {
     <${Loaded} state=${state}>${() => html`<div class="stack">
       ${shown.paused && html`<${Notice} kind="warn"><strong>Paused.</strong> Messages are accepted and not delivered.</${Notice}>`}
       <${Numbers} it=${shown} />
-      <div><${Tabs} label="Parts of this page" tabs=${TABS} chosen=${tab} page="queue" parts=${[namespace, queue]} />
+      <div><${Tabs} label="Sections" tabs=${TABS} chosen=${tab} page="queue" parts=${[namespace, queue]} />
       <${Tab} name=${name} it=${shown} query=${query} reload=${state.reload} /></div>
     </div>`}</${Loaded}>`;
 }
@@ -56,7 +56,7 @@ function Numbers({ it }) {
     { label: "Delayed", value: compact(it.delayed) },
     { label: "Dead", value: compact(it.dead), kind: it.dead ? "bad" : "" },
     { label: "Published", value: rate(it.rates.published), unit: "/s" },
-    { label: "Delivered", value: rate(it.rates.delivered), unit: "/s", note: it.rates.redelivered > 0 && `${rate(it.rates.redelivered)}/s again` },
+    { label: "Delivered", value: rate(it.rates.delivered), unit: "/s", note: it.rates.redelivered > 0 && `${rate(it.rates.redelivered)}/s repeated` },
     { label: "Settled", value: rate(it.rates.settled), unit: "/s" },
     { label: "Oldest ready", value: age(it.oldest) },
   ];
@@ -83,7 +83,7 @@ async function pause(name, paused, reload) {
     reload();
   };
   const [now, back] = paused ? ["resume", "pause"] : ["pause", "resume"];
-  await attempt(turn(now), paused ? `${name} delivers again.` : `Paused ${name}.`, { undo: turn(back) });
+  await attempt(turn(now), paused ? `Resumed ${name}.` : `Paused ${name}.`, { undo: turn(back) });
 }
 
 function Purge({ it, name, onClose, reload }) {
@@ -91,11 +91,11 @@ function Purge({ it, name, onClose, reload }) {
   const chosen = Object.keys(states).filter((state) => states[state]);
   const purge = async () => {
     await post([...queueParts(name), "purge"], { states: chosen, confirm: name });
-    tell(`Purging ${name}.`);
+    notify(`Purging ${name}.`);
     reload();
   };
   return html`<${Confirm} title="Purge this queue?" action="Purge" name=${name} onClose=${onClose} onConfirm=${purge}>
-    <p>All messages of these states are removed for good. Those in flight stay with their consumers.</p>
+    <p>All messages in these states are removed for good. Messages in flight stay with their consumers.</p>
     <fieldset class="stack"><legend>Remove messages that are</legend>
       ${Object.keys(states).map((state) => html`<${Check} key=${state} id=${`purge-${state}`} label=${`${state} (${compact(it[state])})`} checked=${states[state]} onChange=${(value) => setStates({ ...states, [state]: value })} />`)}
     </fieldset>
@@ -111,10 +111,10 @@ function Delete({ it, name, onClose }) {
   };
   const confirm = async () => {
     await remove(queueParts(name));
-    tell(`Deleted ${name}.`, { undo: restore });
+    notify(`Deleted ${name}.`, { undo: restore });
     go("queues");
   };
   return html`<${Confirm} title="Delete this queue?" action="Delete it" name=${name} onClose=${onClose} onConfirm=${confirm}>
-    ${left > 0 ? html`<p>It still has ${plural(left, "message")}: only an empty queue can be deleted. Purge it first.</p>` : html`<p>The queue and its configuration are removed. For a moment this can be undone.</p>`}
+    ${left > 0 ? html`<p>It contains ${plural(left, "message")}: only an empty queue can be deleted. Purge it first.</p>` : html`<p>The queue and its configuration are removed. This can be undone for a short time.</p>`}
   </${Confirm}>`;
 }

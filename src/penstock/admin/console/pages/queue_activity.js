@@ -1,4 +1,4 @@
-// How the queue went since this page was opened, and since it was made.
+// Charts since this page was opened, and counters since the queue was created.
 import { compact, count, rate } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { queueSamples } from "../lib/live.js";

@@ -1,21 +1,21 @@
-// The messages of a queue by state, searched and chosen. Looking never takes one.
+// The messages of a queue by state, with search and selection. Browsing takes no message.
 import { get, may, queueParts } from "../lib/api.js";
 import { preview } from "../lib/bytes.js";
-import { bytes, compact, count, moment } from "../lib/format.js";
+import { age, bytes, compact, count, moment } from "../lib/format.js";
 import { html, useEffect, useState } from "../lib/html.js";
 import { useLoad } from "../lib/load.js";
 import { goQuery } from "../lib/router.js";
 import { Select, Text } from "../parts/field.js";
 import { JobDialog } from "../parts/jobs.js";
 import { MessageDialog } from "../parts/message.js";
-import { age, shortId, STATE_WORDS } from "../parts/names.js";
+import { shortId, STATE_WORDS } from "../parts/names.js";
 import { Panel, Pick } from "../parts/panel.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
-import { tell } from "../parts/toast.js";
+import { notify } from "../parts/toast.js";
 
 const STATES = ["ready", "out", "delayed", "dead"];
-const REASONS = [["", "Any reason"], ["rejected", "Rejected"], ["retries", "Retries ran out"], ["expired", "Expired"], ["deliveries", "Delivered too often"], ["overflow", "Queue was full"]];
+const REASONS = [["", "Any reason"], ["rejected", "Rejected"], ["retries", "Retries exhausted"], ["expired", "Expired"], ["deliveries", "Delivered too often"], ["overflow", "Queue was full"]];
 const LIMIT = 50;
 const FIELDS = ["text", "id", "correlation_id", "published_from", "published_to", "reason", "hex"];
 
@@ -31,7 +31,7 @@ export function MessagesTab({ name, it, query, reload }) {
   const { state = "ready", cursor = "", message = "" } = query;
   const search = searchOf(query);
   const wanted = JSON.stringify(search);
-  // A short list follows the queue. A long one stays still while somebody reads it, until it is asked for again.
+  // A short list follows the queue. A long one is refreshed only on request, so that it does not move.
   const followed = it[state] <= LIMIT ? it[state] : "many";
   const loaded = useLoad((signal) => get([...queueParts(name), "messages"], { state, cursor, limit: LIMIT, encoding: "base64", ...search }, signal), [name, state, cursor, wanted, followed]);
   const [chosen, setChosen] = useState(new Set());
@@ -50,7 +50,7 @@ export function MessagesTab({ name, it, query, reload }) {
   </${Panel}>`;
 }
 
-// Nothing is sent while typing: a search may read many messages.
+// Sent on submit, not while typing: a search may read many messages.
 function SearchForm({ query, state }) {
   const [it, setIt] = useState(query);
   const picked = FIELDS.map((field) => query[field] ?? "").join("\n");
@@ -70,12 +70,12 @@ function SearchForm({ query, state }) {
       <button type="button" class="plain" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}>${open ? "Fewer fields" : "More fields"}</button>
     </div>
     ${open && html`<div class="fields">
-      <${Text} id="s-id" label="ID, or how it begins" value=${it.id ?? ""} onChange=${set("id")} autocomplete="off" />
+      <${Text} id="s-id" label="ID or its beginning" value=${it.id ?? ""} onChange=${set("id")} autocomplete="off" />
       <${Text} id="s-correlation" label="Correlation ID" value=${it.correlation_id ?? ""} onChange=${set("correlation_id")} autocomplete="off" />
       <${Text} id="s-from" label="Published from" type="datetime-local" value=${it.published_from ?? ""} onChange=${set("published_from")} />
       <${Text} id="s-to" label="Published before" type="datetime-local" value=${it.published_to ?? ""} onChange=${set("published_to")} />
       <${Text} id="s-hex" label="Bytes in the payload, hex" value=${it.hex ?? ""} onChange=${set("hex")} autocomplete="off" />
-      ${state === "dead" && html`<${Select} id="s-reason" label="Why it is dead" value=${it.reason ?? ""} onChange=${set("reason")} choices=${REASONS} />`}
+      ${state === "dead" && html`<${Select} id="s-reason" label="Reason" value=${it.reason ?? ""} onChange=${set("reason")} choices=${REASONS} />`}
     </div>`}
   </form>`;
 }
@@ -88,18 +88,18 @@ function Found({ name, state, page, search, chosen, onChoose, onChanged, onRefre
 }
 
 function NoMessages({ state, page, searched, foot }) {
-  if (searched && page.next !== null) return html`<${Empty} title="Nothing found so far">${count(page.looked_at)} messages were looked at. Go on to look at more.</${Empty}><div class="table-foot">${foot}</div>`;
-  if (searched) return html`<${Empty} title="No matching messages">All messages of this state were looked at.</${Empty}>`;
+  if (searched && page.next !== null) return html`<${Empty} title="Nothing found so far">${count(page.looked_at)} messages were searched. Continue to search more.</${Empty}><div class="table-foot">${foot}</div>`;
+  if (searched) return html`<${Empty} title="No matching messages">All messages in this state were searched.</${Empty}>`;
   return html`<${Empty} title=${`No messages: ${STATE_WORDS[state].toLowerCase()}`} />`;
 }
 
 function Foot({ page, searched, cursor, onRefresh }) {
-  const words = searched ? `${count(page.items.length)} found among ${count(page.looked_at)} looked at` : `${count(page.items.length)} of ${count(page.total)} messages`;
+  const words = searched ? `${count(page.items.length)} found in ${count(page.looked_at)} searched` : `${count(page.items.length)} of ${count(page.total)} messages`;
   return html`<span role="status">${words}</span>
     <div class="actions">
       <button type="button" class="small" onClick=${onRefresh}>Refresh</button>
       <button type="button" class="small" disabled=${!cursor} onClick=${() => goQuery({ cursor: "" })}>First page</button>
-      <button type="button" class="small" disabled=${page.next === null} onClick=${() => goQuery({ cursor: page.next })}>${searched ? "Go on" : "Next page"}</button>
+      <button type="button" class="small" disabled=${page.next === null} onClick=${() => goQuery({ cursor: page.next })}>${searched ? "Continue" : "Next page"}</button>
     </div>`;
 }
 
@@ -112,7 +112,7 @@ function columns(state, chosen, onChoose) {
   };
   const choosing = state !== "out" && may("operate");
   return [
-    choosing && { key: "choose", label: "Choose", hideLabel: true, cell: (message) => html`<input type="checkbox" aria-label=${`Choose message ${message.id}`} checked=${chosen.has(message.id)} onChange=${(event) => choose(message.id, event.target.checked)} />` },
+    choosing && { key: "choose", label: "Select", hideLabel: true, cell: (message) => html`<input type="checkbox" aria-label=${`Select message ${message.id}`} checked=${chosen.has(message.id)} onChange=${(event) => choose(message.id, event.target.checked)} />` },
     { key: "id", label: "Message", head: true, cell: (message) => html`<button type="button" class="link mono" aria-label=${`Message ${message.id}`} onClick=${() => goQuery({ message: message.id })}>${shortId(message.id)}</button>` },
     { key: "payload", label: "Payload", className: "preview stretch", cell: (message) => preview(message.payload) },
     state === "dead" && { key: "reason", label: "Reason", cell: (message) => message.reason },
@@ -124,15 +124,15 @@ function columns(state, chosen, onChoose) {
   ].filter(Boolean);
 }
 
-// What can be done with those chosen, with those found, or with all.
+// Actions on the selected messages, on the results of a search, or on all.
 function Bulk({ name, state, search, total, chosen, onChanged }) {
   const [kind, setKind] = useState("");
   if (state === "out" || !may("operate") || total === 0) return null;
   const ids = [...chosen];
-  const about = ids.length ? `${count(ids.length)} chosen` : search ? "those that the search finds" : `all ${count(total)}`;
+  const about = ids.length ? `${count(ids.length)} selected` : search ? "search results" : `all ${count(total)}`;
   const kinds = [state === "dead" && ["redrive", "Redrive"], state !== "delayed" && ["move", "Move"], ["delete", "Delete"]].filter(Boolean);
-  return html`<div class="bulk"><span class="soft">${ids.length ? `${count(ids.length)} chosen` : search ? "What the search finds" : `All ${count(total)}`}:</span>
+  return html`<div class="bulk"><span class="soft">${ids.length ? `${count(ids.length)} selected` : search ? "Search results" : `All ${count(total)}`}:</span>
     ${kinds.map(([key, word]) => html`<button key=${key} type="button" class=${`small ${key === "delete" ? "danger" : ""}`} onClick=${() => setKind(key)}>${word}…</button>`)}
-    ${kind && html`<${JobDialog} kind=${kind} queue=${name} state=${state} ids=${ids} search=${ids.length ? null : search} about=${`${about} of ${name}`} onClose=${() => setKind("")} onDone=${() => (tell("The job has begun."), onChanged())} />`}
+    ${kind && html`<${JobDialog} kind=${kind} queue=${name} state=${state} ids=${ids} search=${ids.length ? null : search} about=${`${about} of ${name}`} onClose=${() => setKind("")} onDone=${() => (notify("The job has started."), onChanged())} />`}
   </div>`;
 }

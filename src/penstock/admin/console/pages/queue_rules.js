@@ -1,4 +1,4 @@
-// The rules of a queue. A change names the version it was made from, so two people can't undo each other unseen.
+// The rules of a queue. A change names the version it is based on, so that concurrent changes are detected.
 import { get, may, patch, queueParts } from "../lib/api.js";
 import { html, useEffect, useState } from "../lib/html.js";
 import { numberOf } from "../lib/json.js";
@@ -6,12 +6,12 @@ import { useLoad } from "../lib/load.js";
 import { Check, Select, Text } from "../parts/field.js";
 import { Panel } from "../parts/panel.js";
 import { Loaded, Notice } from "../parts/states.js";
-import { attempt, tell } from "../parts/toast.js";
+import { attempt, notify } from "../parts/toast.js";
 
 const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
 const asText = (rules) => Object.fromEntries(Object.entries(rules).map(([field, value]) => [field, isNumber(value) ? String(value) : value]));
 
-// Only what differs is sent: what others have changed meanwhile in other fields stays.
+// Only differences are sent, so that concurrent changes to other fields stay.
 function difference(edited, rules) {
   const changed = Object.entries(edited).filter(([field, value]) => String(value) !== String(rules[field]));
   return Object.fromEntries(changed.map(([field, value]) => [field, isNumber(rules[field]) ? numberOf(value) : value]));
@@ -46,7 +46,7 @@ function RulesForm({ name, it, reload, schema }) {
   };
   const changes = difference(edited, base.rules);
   const dirty = Object.keys(changes).length > 0;
-  // What somebody else has changed is shown at once, unless something is being edited here.
+  // Changes by others are shown at once, unless there are unsaved edits.
   useEffect(() => {
     if (it.version !== base.version && !dirty) begin(it);
   }, [it.version]);
@@ -57,12 +57,12 @@ function RulesForm({ name, it, reload, schema }) {
       const now = await patch(queueParts(name), changes, base.version);
       begin(now);
       reload();
-      tell(`Changed the configuration of ${name}.`, { undo: async () => (await patch(queueParts(name), before, now.version), reload()) });
+      notify(`Changed the configuration of ${name}.`, { undo: async () => (await patch(queueParts(name), before, now.version), reload()) });
     } catch (error) {
       setProblem(error);
     }
   };
-  const take = () => attempt(async () => begin(await get(queueParts(name))), "This is the current configuration.");
+  const load = () => attempt(async () => begin(await get(queueParts(name))), "This is the current configuration.");
   const conflict = problem?.code === "stale" || (dirty && it.version !== base.version);
   const wrong = (field) => (problem?.field?.endsWith(field) ? problem.message : Number.isNaN(changes[field]) ? "This must be a number." : "");
   const set = (field) => (value) => setEdited({ ...edited, [field]: value });
@@ -70,7 +70,7 @@ function RulesForm({ name, it, reload, schema }) {
   const bad = Object.values(changes).some((value) => Number.isNaN(value));
   return html`<${Panel} title="Configuration"><form class="stack" onSubmit=${save} novalidate>
     ${off && html`<${Notice}>Changing the configuration needs the role admin.</${Notice}>`}
-    ${conflict && html`<${Notice} kind="warn" actions=${html`<button type="button" class="small" onClick=${take}>Load the current configuration</button>`}><strong>Somebody else has changed this configuration.</strong> Your changes were not saved. Look at theirs first, then make yours again.</${Notice}>`}
+    ${conflict && html`<${Notice} kind="warn" actions=${html`<button type="button" class="small" onClick=${load}>Load the current configuration</button>`}><strong>Somebody else has changed this configuration.</strong> Your changes were not saved. Load the current configuration, then repeat them.</${Notice}>`}
     ${problem && !conflict && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
     <fieldset disabled=${off}><legend class="hidden-text">Configuration</legend><${Fields} schema=${schema} edited=${edited} set=${set} wrong=${wrong} /></fieldset>
     ${!off && html`<div class="row"><button type="submit" class="main" disabled=${!dirty || bad}>Save</button><button type="button" disabled=${!dirty} onClick=${() => begin({ rules: base.rules, version: base.version })}>Discard</button></div>`}

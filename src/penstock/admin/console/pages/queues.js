@@ -1,17 +1,17 @@
-// All queues: found, filtered, sorted and cut into pages by the server. What is chosen is in the address.
+// All queues, filtered, sorted and paged by the server. The selection is in the address.
 import { get, may, put } from "../lib/api.js";
-import { bytes, compact, rate } from "../lib/format.js";
+import { age, bytes, compact, rate } from "../lib/format.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useLoad, useSettled } from "../lib/load.js";
 import { hasWildcards } from "../lib/patterns.js";
 import { go, goQuery } from "../lib/router.js";
 import { Dialog } from "../parts/dialog.js";
 import { Text } from "../parts/field.js";
-import { age, QueueBadges, QueueLink } from "../parts/names.js";
+import { QueueBadges, QueueLink } from "../parts/names.js";
 import { Head, Panel } from "../parts/panel.js";
 import { Empty, Loaded, Notice } from "../parts/states.js";
 import { Pager, Table } from "../parts/table.js";
-import { tell } from "../parts/toast.js";
+import { notify } from "../parts/toast.js";
 
 const STATES = [["", "Any state"], ["active", "Active"], ["idle", "Idle"], ["backlog", "Backlog without consumer"], ["dead", "With dead letters"], ["paused", "Paused"], ["empty", "Empty"]];
 const LIMIT = 100;
@@ -32,7 +32,7 @@ const COLUMNS = [
   { key: "bytes", label: "Size", sort: "bytes", right: true, off: "wide", cell: (queue) => bytes(queue.bytes) },
 ];
 
-// With a star or a question mark it is a pattern; without, a part of the name.
+// A text with wildcards is a pattern; without, a part of the name.
 export function found(text) {
   return hasWildcards(text) ? { pattern: text } : { contains: text };
 }
@@ -76,12 +76,12 @@ function Filter({ find, state }) {
 function List({ page, query }) {
   const { find, state, sort, order, cursor } = query;
   if (page.items.length === 0) return html`<${Nothing} filtered=${Boolean(find || state)} />`;
-  const foot = html`<${Pager} shown=${page.items.length} total=${page.total} word="queues" hasBack=${cursor !== ""} hasNext=${page.next !== null} onFirst=${() => goQuery({ cursor: "" })} onNext=${() => goQuery({ cursor: page.next })} />`;
+  const foot = html`<${Pager} page=${page} word="queues" cursor=${cursor} />`;
   return html`<${Table} label="Queues" columns=${COLUMNS} rows=${page.items} rowKey=${(queue) => queue.name} sort=${{ by: sort, order }} onSort=${(by, next) => goQuery({ sort: by, order: next, cursor: "" })} foot=${foot} />`;
 }
 
 function Nothing({ filtered }) {
-  if (!filtered) return html`<${Empty} title="No queues yet">Clients make queues where the configuration lets them; an administrator makes them here.</${Empty}>`;
+  if (!filtered) return html`<${Empty} title="No queues yet">Clients create queues if the configuration allows it; administrators create them here.</${Empty}>`;
   return html`<div class="state"><strong>No matching queues</strong><button onClick=${() => goQuery({ find: "", state: "", cursor: "" })}>Show all queues</button></div>`;
 }
 
@@ -92,7 +92,7 @@ function NewQueue({ onClose }) {
   const make = async () => {
     try {
       await put(["queues", namespace, name], {});
-      tell(`Created ${namespace}/${name}.`);
+      notify(`Created ${namespace}/${name}.`);
       onClose();
       go("queue", [namespace, name, "rules"]);
     } catch (error) {

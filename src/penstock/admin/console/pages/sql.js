@@ -1,4 +1,4 @@
-// SQL over what is in the queues and in the journal: history, kept queries, a table, a chart, files.
+// SQL over the queues and the journal: an editor, results as table, chart and files, saved queries and history.
 import { file, get, may, post, put, remove } from "../lib/api.js";
 import { save } from "../lib/bytes.js";
 import { count, duration, moment } from "../lib/format.js";
@@ -12,7 +12,7 @@ import { Check, Text } from "../parts/field.js";
 import { Head, Panel, Pick } from "../parts/panel.js";
 import { Empty, Loaded, Loading, Notice } from "../parts/states.js";
 import { Table } from "../parts/table.js";
-import { attempt, tell } from "../parts/toast.js";
+import { attempt, notify } from "../parts/toast.js";
 import { Graph } from "./sql_graph.js";
 
 const MOST_HISTORY = 50;
@@ -69,8 +69,8 @@ function Editor({ text, onText, onRun, running }) {
 function Result({ answer, problem, running, query }) {
   const [how, setHow] = useState("table");
   if (problem) return html`<${Panel} title="Result"><${Notice} kind="bad"><pre class="said">${problem.message}</pre></${Notice}></${Panel}>`;
-  if (!answer) return html`<${Panel} title="Result" body=${false}>${running ? html`<${Loading} />` : html`<${Empty} title="No query was run yet">The answer is shown here. The tables are at the side.</${Empty}>`}</${Panel}>`;
-  const words = `${count(answer.rows.length)} rows${answer.truncated ? " (more were left out)" : ""} in ${duration(answer.seconds)}`;
+  if (!answer) return html`<${Panel} title="Result" body=${false}>${running ? html`<${Loading} />` : html`<${Empty} title="No results yet">Run a query to see its rows here.</${Empty}>`}</${Panel}>`;
+  const words = `${count(answer.rows.length)} rows${answer.truncated ? " (truncated)" : ""} in ${duration(answer.seconds)}`;
   const actions = html`<${Pick} label="Show the result as" choices=${[{ key: "table", label: "Table" }, { key: "chart", label: "Chart" }]} chosen=${how} onPick=${setHow} /><button class="small" onClick=${() => take(query, "csv")}>CSV</button><button class="small" onClick=${() => take(query, "parquet")}>Parquet</button>`;
   return html`<${Panel} title="Result" body=${false} actions=${actions}>
     <p class="result-words soft" role="status">${running ? "Running …" : words}</p>
@@ -90,7 +90,7 @@ function shown(value, column) {
   if (typeof value === "object") return writeJson(value);
   if (typeof value !== "number") return String(value);
   if (Number.isSafeInteger(value)) return count(value);
-  return Math.abs(value) < Number.MAX_SAFE_INTEGER ? String(value) : value.toExponential(); // no digits that it does not have
+  return Math.abs(value) < Number.MAX_SAFE_INTEGER ? String(value) : value.toExponential(); // no digits beyond its precision
 }
 
 const AT_ONCE = 200;
@@ -111,7 +111,7 @@ function Aside({ tables, history, onPick, onForget, text }) {
     <div class="panel-body">
       ${tab === "tables" && html`<${Tables} state=${tables} onPick=${onPick} />`}
       ${tab === "saved" && html`<${Saved} onPick=${onPick} text=${text} />`}
-      ${tab === "history" && (history.length ? html`<ul class="queries">${history.map((one) => html`<${Entry} key=${one.at} title=${moment(one.at)} query=${one.query} onPick=${onPick} />`)}</ul><button class="small" onClick=${onForget}>Clear history</button>` : html`<p class="soft">Queries that were run are kept here, in this browser.</p>`)}
+      ${tab === "history" && (history.length ? html`<ul class="queries">${history.map((one) => html`<${Entry} key=${one.at} title=${moment(one.at)} query=${one.query} onPick=${onPick} />`)}</ul><button class="small" onClick=${onForget}>Clear history</button>` : html`<p class="soft">Queries that you run are stored here, in this browser.</p>`)}
     </div>
   </aside>`;
 }
@@ -129,22 +129,22 @@ function Tables({ state, onPick }) {
   </details>`)}</${Loaded}>`;
 }
 
-// Kept in this browser, or for everybody by the broker.
+// Queries saved in this browser, and shared ones saved by the broker.
 function Saved({ onPick, text }) {
   const [mine, setMine] = useState(kept.get("sql.saved", []));
   const [naming, setNaming] = useState(false);
   const shared = useLoad((signal) => get(["sql", "queries"], {}, signal), []);
-  const keep = (list) => (setMine(list), kept.set("sql.saved", list));
+  const store = (list) => (setMine(list), kept.set("sql.saved", list));
   const drop = async (name) => {
     await attempt(() => remove(["sql", "queries", name]), `Removed ${name}.`);
     shared.reload();
   };
   return html`<div class="stack">
     <button class="small" disabled=${!text.trim()} onClick=${() => setNaming(true)}>Save this query</button>
-    <ul class="queries">${mine.map((one) => html`<${Entry} key=${one.name} title=${one.name} query=${one.query} onPick=${onPick} onForget=${() => keep(mine.filter((other) => other.name !== one.name))} />`)}</ul>
-    <h3>For everybody</h3>
+    <ul class="queries">${mine.map((one) => html`<${Entry} key=${one.name} title=${one.name} query=${one.query} onPick=${onPick} onForget=${() => store(mine.filter((other) => other.name !== one.name))} />`)}</ul>
+    <h3>Shared</h3>
     <${Loaded} state=${shared} lines=${2}>${(page) => (page.items.length ? html`<ul class="queries">${page.items.map((one) => html`<${Entry} key=${one.name} title=${`${one.name}, by ${one.by}`} query=${one.query} onPick=${onPick} onForget=${may("operate") ? () => drop(one.name) : null} />`)}</ul>` : html`<p class="soft">None yet.</p>`)}</${Loaded}>
-    ${naming && html`<${Naming} query=${text} onClose=${() => setNaming(false)} onMine=${(name) => keep([{ name, query: text }, ...mine.filter((one) => one.name !== name)])} onShared=${shared.reload} />`}
+    ${naming && html`<${Naming} query=${text} onClose=${() => setNaming(false)} onMine=${(name) => store([{ name, query: text }, ...mine.filter((one) => one.name !== name)])} onShared=${shared.reload} />`}
   </div>`;
 }
 
@@ -152,22 +152,22 @@ function Naming({ query, onClose, onMine, onShared }) {
   const [name, setName] = useState("");
   const [all, setAll] = useState(false);
   const [problem, setProblem] = useState(null);
-  const keep = async () => {
+  const submit = async () => {
     if (!name.trim()) return;
     try {
       if (all) await put(["sql", "queries", name.trim()], { query });
       if (all) onShared();
       else onMine(name.trim());
-      tell(`Saved as ${name.trim()}.`);
+      notify(`Saved as ${name.trim()}.`);
       onClose();
     } catch (error) {
       setProblem(error);
     }
   };
   const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${!name.trim()}>Save</button>`;
-  return html`<${Dialog} title="Save this query" onClose=${onClose} onSubmit=${keep} foot=${foot}>
+  return html`<${Dialog} title="Save this query" onClose=${onClose} onSubmit=${submit} foot=${foot}>
     <${Text} id="query-name" label="Name" value=${name} onChange=${setName} autocomplete="off" />
-    ${may("operate") && html`<${Check} id="query-all" label="For everybody, on the broker" checked=${all} onChange=${setAll} />`}
+    ${may("operate") && html`<${Check} id="query-all" label="Share it with all users of the broker" checked=${all} onChange=${setAll} />`}
     ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
   </${Dialog}>`;
 }

@@ -1,4 +1,4 @@
-// Lines over time. The figures beside the keys say the newest values; the label says it in words.
+// Line charts. The legend shows the newest values; the label describes them for screen readers.
 import { draw } from "../charts/lines.js";
 import { html, useEffect, useLayoutEffect, useRef } from "../lib/html.js";
 

@@ -1,14 +1,14 @@
-// Connections in a table, one of them by itself, and locks.
+// Tables of connections and locks, and a dialog for one connection.
 import { get, may, remove } from "../lib/api.js";
-import { bytes, compact, count, duration, moment } from "../lib/format.js";
+import { age, bytes, compact, count, duration, moment } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
 import { useLoad } from "../lib/load.js";
 import { Confirm, Dialog } from "./dialog.js";
-import { age, lifeAddress, QueueLink, shortId } from "./names.js";
+import { lifeAddress, QueueLink, shortId } from "./names.js";
 import { Badge, Facts, Panel } from "./panel.js";
 import { Empty, Loaded } from "./states.js";
 import { Table } from "./table.js";
-import { attempt, tell } from "./toast.js";
+import { attempt, notify } from "./toast.js";
 
 function columns(onOpen, sortable) {
   const sort = (by) => (sortable ? by : undefined);
@@ -36,20 +36,18 @@ function One({ id, onClose, onChanged }) {
   const state = useLoad((signal) => get(["connections", String(id)], {}, signal), [id], { every: 2 });
   const end = async () => {
     await remove(["connections", String(id)]);
-    tell("Closed the connection.");
+    notify("Closed the connection.");
     onChanged?.();
     onClose();
   };
-  if (closing) return html`<${Confirm} title="Close this connection?" action="Close it" onClose=${() => setClosing(false)} onConfirm=${end}><p>The ${plural(state.value.out)} that it has go back to their places. The client may connect again at once.</p></${Confirm}>`;
+  if (closing) return html`<${Confirm} title="Close this connection?" action="Close it" onClose=${() => setClosing(false)} onConfirm=${end}><p>Messages in flight (${count(state.value.out)}) return to their queues. The client may reconnect at once.</p></${Confirm}>`;
   const foot = state.value && may("operate") && html`<button type="button" class="danger" onClick=${() => setClosing(true)}>Close the connection</button>`;
   return html`<${Dialog} wide title=${`Connection ${id}`} onClose=${onClose} foot=${foot}>
-    <${Loaded} state=${state}>${(one) => html`<${Facts} entries=${facts(one)} />${one.subscriptions.length > 0 && html`<${Table} label="Subscriptions" columns=${WANTS} rows=${one.subscriptions} rowKey=${(want) => `${want.queue} ${want.dead}`} />`}`}</${Loaded}>
+    <${Loaded} state=${state}>${(one) => html`<${Facts} entries=${facts(one)} />${one.subscriptions.length > 0 && html`<${Table} label="Subscriptions" columns=${SUBSCRIPTION_COLUMNS} rows=${one.subscriptions} rowKey=${(want) => `${want.queue} ${want.dead}`} />`}`}</${Loaded}>
   </${Dialog}>`;
 }
 
-const plural = (number) => (number === 1 ? "message" : `${count(number)} messages`);
-
-const WANTS = [
+const SUBSCRIPTION_COLUMNS = [
   { key: "queue", label: "Queue", head: true, cell: (want) => html`<${QueueLink} name=${want.queue} />${want.dead ? " dead letters" : ""}` },
   { key: "window", label: "Window", right: true, cell: (want) => (want.window ? count(want.window) : "one at a time") },
   { key: "credit", label: "Credit", right: true, cell: (want) => count(want.credit) },
@@ -80,7 +78,7 @@ const LOCK_COLUMNS = [
 export function LocksPanel({ pattern }) {
   const state = useLoad((signal) => get(["locks"], { pattern }, signal), [pattern], { every: 3 });
   const release = async (lock) => {
-    await attempt(() => remove(["locks", lock.message]), "Released. The message is back at its place.");
+    await attempt(() => remove(["locks", lock.message]), "Released. The message is back in its place.");
     state.reload();
   };
   const steps = { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (lock) => html`<button type="button" class="small" onClick=${() => release(lock)}>Release</button>` };

@@ -1,4 +1,4 @@
-// Dialogs: the browser's own, so that focus stays inside, Escape closes and it goes back where it was.
+// Native dialogs: focus stays inside, Escape closes, and focus returns afterwards.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { plainly } from "../lib/unseen.js";
 import { Icon } from "./icons.js";
@@ -18,7 +18,7 @@ export function Dialog({ title, onClose, children, foot, wide, onSubmit }) {
     event.preventDefault();
     onSubmit?.();
   };
-  // Browsers may close a dialog without asking, at a second Escape: that is the end of it, too.
+  // Browsers may force a dialog to close, at a second Escape.
   return html`<dialog ref=${dialog} class=${wide ? "wide" : null} aria-labelledby=${id} onCancel=${(event) => (event.preventDefault(), onClose())} onClose=${onClose}>
     <form onSubmit=${submit} novalidate>
       <div class="dialog-head"><h2 id=${id}>${title}</h2><button type="button" class="icon plain" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button></div>
@@ -28,7 +28,7 @@ export function Dialog({ title, onClose, children, foot, wide, onSubmit }) {
   </dialog>`;
 }
 
-// A step that can't be taken back: the name is typed, and what would happen is said first.
+// Confirmation of an irreversible action: it states the consequences, and may ask to type a name.
 export function Confirm({ title, name, action, onClose, onConfirm, children }) {
   const [typed, setTyped] = useState("");
   const [problem, setProblem] = useState(null);

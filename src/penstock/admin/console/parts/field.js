@@ -1,4 +1,4 @@
-// Form fields: a label, a hint, and the problem that the server has with this field.
+// Form fields with a label, a hint, and the server's problem with the field.
 import { html } from "../lib/html.js";
 
 function describe(id, hint, wrong) {

@@ -1,4 +1,4 @@
-// Small drawings, beside words that say the same.
+// Icons, always beside a label.
 import { html } from "../lib/html.js";
 
 const PATHS = {

@@ -1,4 +1,4 @@
-// Jobs: what is done to many messages in the background, with progress, and ways to stop it and go on.
+// Background jobs with their progress, and buttons to cancel and resume them.
 import { get, may, post } from "../lib/api.js";
 import { bytes, compact, count, moment, rate } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
@@ -27,7 +27,7 @@ export function JobsPanel({ kinds, title = "Jobs", limit = 8 }) {
   </${Panel}>`;
 }
 
-// What was heard after the list was asked for is newer.
+// Events of the stream are newer than the list.
 function merged(listed, live) {
   const found = new Map(listed.map((job) => [job.id, job]));
   for (const job of Object.values(live)) {
@@ -50,35 +50,35 @@ function columns(reload) {
 
 function Progress({ job }) {
   const size = job.kind === "backup" ? bytes : compact;
-  const words = `${size(job.done)}${job.total === null ? "" : ` of ${size(job.total)}`}${job.skipped ? `, ${count(job.skipped)} passed over` : ""}`;
+  const words = `${size(job.done)}${job.total === null ? "" : ` of ${size(job.total)}`}${job.skipped ? `, ${count(job.skipped)} skipped` : ""}`;
   return html`${job.total > 0 && !ENDED.includes(job.state) && html`<progress max=${job.total} value=${job.done} aria-label=${`${WORDS[job.kind]} of ${job.queue}`} />`}
     <div class="soft">${words}${job.rate ? ` at ${rate(job.rate)}/s` : ""}</div>
     ${job.detail && html`<div class=${job.state === "failed" ? "bad-text" : "soft"}>${job.detail}</div>`}`;
 }
 
-// A job that was cancelled a moment ago still ends its last step: until then it can't be resumed.
-async function patiently(what, times = 10) {
+// A job that was just cancelled finishes its last step before it can be resumed.
+async function retryConflict(what, times = 10) {
   try {
     return await what();
   } catch (problem) {
     if (problem.code !== "conflict" || times === 1) throw problem;
     await new Promise((resolve) => window.setTimeout(resolve, 500));
-    return patiently(what, times - 1);
+    return retryConflict(what, times - 1);
   }
 }
 
 function Steps({ job, reload }) {
   if (!may("operate")) return null;
   const step = (name, done) => async () => {
-    await attempt(() => patiently(() => post(["jobs", job.id, name])), done);
+    await attempt(() => retryConflict(() => post(["jobs", job.id, name])), done);
     reload();
   };
-  if (["running", "waiting"].includes(job.state)) return html`<button type="button" class="small" onClick=${step("cancel", "Cancelled. What is done stays done.")}>Cancel</button>`;
-  if (["cancelled", "interrupted"].includes(job.state)) return html`<button type="button" class="small" onClick=${step("resume", "Goes on.")}>Resume</button>`;
+  if (["running", "waiting"].includes(job.state)) return html`<button type="button" class="small" onClick=${step("cancel", "Cancelled. Completed steps are not undone.")}>Cancel</button>`;
+  if (["cancelled", "interrupted"].includes(job.state)) return html`<button type="button" class="small" onClick=${step("resume", "Resumed.")}>Resume</button>`;
   return null;
 }
 
-// Redrive, move or delete: all, those chosen, or those that a search finds.
+// Redrives, moves or deletes all messages, the selected ones, or the results of a search.
 export function JobDialog({ kind, queue, state = "dead", ids = [], search = null, about, onClose, onDone }) {
   const [target, setTarget] = useState("");
   const [speed, setSpeed] = useState("");
@@ -87,7 +87,7 @@ export function JobDialog({ kind, queue, state = "dead", ids = [], search = null
   const sure = kind !== "delete" || typed === queue || typed === plainly(queue);
   const begin = async () => {
     if (!sure) return;
-    const most = Number(speed); // 0 if nothing was typed: as fast as it goes
+    const most = Number(speed); // 0 if empty: unlimited
     if (Number.isNaN(most)) return void setProblem({ field: "rate", message: "This must be a number." });
     try {
       const job = await post(["jobs"], { kind, queue, state, target, ids, search, rate: most });
@@ -102,8 +102,8 @@ export function JobDialog({ kind, queue, state = "dead", ids = [], search = null
   return html`<${Dialog} title=${`${WORDS[kind]} ${about}`} onClose=${onClose} onSubmit=${begin} foot=${foot}>
     <p>${SAID[kind]}</p>
     <div class="fields">
-      ${kind !== "delete" && html`<${Text} id="job-target" label="To the queue" value=${target} onChange=${setTarget} autocomplete="off" placeholder=${kind === "redrive" ? queue : "namespace/queue"} hint=${kind === "redrive" ? "Empty: back to its own" : ""} wrong=${problem?.field?.endsWith("target") ? problem.message : ""} />`}
-      <${Text} id="job-rate" label="Maximum messages per second" inputmode="decimal" value=${speed} onChange=${setSpeed} hint="Empty: as fast as it goes" wrong=${problem?.field?.endsWith("rate") ? problem.message : ""} />
+      ${kind !== "delete" && html`<${Text} id="job-target" label="To the queue" value=${target} onChange=${setTarget} autocomplete="off" placeholder=${kind === "redrive" ? queue : "namespace/queue"} hint=${kind === "redrive" ? "Empty: the same queue" : ""} wrong=${problem?.field?.endsWith("target") ? problem.message : ""} />`}
+      <${Text} id="job-rate" label="Maximum messages per second" inputmode="decimal" value=${speed} onChange=${setSpeed} hint="Empty: unlimited" wrong=${problem?.field?.endsWith("rate") ? problem.message : ""} />
       ${kind === "delete" && html`<${Text} wide id="job-typed" label=${`Type ${queue} to confirm`} value=${typed} onChange=${setTyped} autocomplete="off" />`}
     </div>
     ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
@@ -111,7 +111,7 @@ export function JobDialog({ kind, queue, state = "dead", ids = [], search = null
 }
 
 const SAID = {
-  redrive: "They go back to work, at the end of the queue. It can be cancelled at any moment and resumed later; no message is lost or doubled.",
-  move: "They leave this queue and go to the end of the other. It can be cancelled at any moment and resumed later; no message is lost or doubled.",
-  delete: "They are removed for good. This can be cancelled while it runs, but not undone.",
+  redrive: "They become ready again, at the end of the queue. The job can be cancelled and resumed at any time; no message is lost or duplicated.",
+  move: "They move to the end of the other queue. The job can be cancelled and resumed at any time; no message is lost or duplicated.",
+  delete: "They are removed for good. The job can be cancelled while it runs, but not undone.",
 };

@@ -1,4 +1,4 @@
-// One message, looked at without taking it: its payload, its facts, and what can be done with it.
+// A dialog for one message: its payload, its properties and actions. Opening it does not take the message.
 import { apiAddress, get, may, post, queueParts, remove } from "../lib/api.js";
 import { fromBase64 } from "../lib/bytes.js";
 import { count, duration, moment } from "../lib/format.js";
@@ -10,9 +10,9 @@ import { Facts } from "./panel.js";
 import { PayloadView } from "./payload.js";
 import { PublishDialog } from "./publish.js";
 import { Loaded } from "./states.js";
-import { attempt, tell } from "./toast.js";
+import { attempt, notify } from "./toast.js";
 
-// As much as the API shows; the whole is a download.
+// The API's limit; the whole payload is a download.
 const SHOWN_BYTES = 65_536;
 const MOST_BYTES = 1_048_576;
 
@@ -35,7 +35,7 @@ function Shown({ queue, message, onMore }) {
   const data = useMemo(() => fromBase64(message.payload.value), [message.payload.value]);
   const download = apiAddress([...queueParts(queue), "messages", message.id, "payload"]);
   return html`<${PayloadView} data=${data} total=${message.payload.size} truncated=${message.payload.truncated} download=${download} />
-    ${onMore && html`<button type="button" class="small" onClick=${onMore}>Show more of it</button>`}
+    ${onMore && html`<button type="button" class="small" onClick=${onMore}>Show more</button>`}
     <${Facts} entries=${facts(message)} />`;
 }
 
@@ -61,7 +61,7 @@ function Steps({ queue, message, onStep, onChanged }) {
     const done = await attempt(() => post(["jobs"], { kind: "redrive", queue, state: "dead", ids: [message.id] }), "Sent back to its queue.");
     if (done) onChanged();
   };
-  return html`<a class="button" href=${lifeAddress(queue, message.id)}>Message’s life</a>
+  return html`<a class="button" href=${lifeAddress(queue, message.id)}>Message history</a>
     ${may("operate") && html`<button type="button" onClick=${() => onStep("copy")}>Edit a copy</button>`}
     ${may("operate") && message.state !== "out" && html`<button type="button" class="danger" onClick=${() => onStep("delete")}>Delete</button>`}
     ${may("operate") && message.state === "dead" && html`<button type="button" class="main" onClick=${redrive}>Redrive</button>`}`;
@@ -70,7 +70,7 @@ function Steps({ queue, message, onStep, onChanged }) {
 function Delete({ queue, message, onClose, onDone }) {
   const confirm = async () => {
     await remove([...queueParts(queue), "messages", message.id]);
-    tell("Deleted the message.");
+    notify("Deleted the message.");
     onDone();
   };
   return html`<${Confirm} title="Delete this message?" action="Delete it" name=${message.id.slice(-4)} onClose=${onClose} onConfirm=${confirm}>

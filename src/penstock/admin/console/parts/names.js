@@ -1,6 +1,5 @@
-// Queues and messages as links, and what goes with them.
+// Links and badges of queues and messages.
 import { divided } from "../lib/api.js";
-import { duration } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { address } from "../lib/router.js";
 import { Badge } from "./panel.js";
@@ -16,15 +15,13 @@ export const lifeAddress = (queue, id) => address("message", [...divided(queue),
 
 export const shortId = (id) => `${id.slice(0, 8)}…${id.slice(-4)}`;
 
-export const age = (text) => (text ? duration(Math.max(0, (Date.now() - new Date(text)) / 1000)) : "–");
-
-// What a state looks like: a word on its ground.
+// States of messages as badges.
 export const STATE_WORDS = { ready: "Ready", out: "In flight", delayed: "Delayed", dead: "Dead" };
 export const StateBadge = ({ state }) => html`<${Badge} kind=${state}>${STATE_WORDS[state]}</${Badge}>`;
 
 const QUEUE_WORDS = { paused: "paused", backlog: "no consumer" };
 
-// Only what is special has a badge, so that it is seen among many.
+// Only unusual states have a badge, so that they stand out.
 export function QueueBadges({ states }) {
   return states.filter((state) => state in QUEUE_WORDS).map((state) => html`<${Badge} key=${state} kind="warn">${QUEUE_WORDS[state]}</${Badge}> `);
 }

@@ -11,7 +11,7 @@ export function Panel({ title, actions, children, body = true, level = 2, id }) 
   </section>`;
 }
 
-// The head of a page: its title is the document's, too.
+// The head of a page, which also sets the document's title.
 export function Head({ title, trail, badges, children }) {
   useEffect(() => {
     document.title = `${plainly(title)} · Penstock`;
@@ -26,7 +26,7 @@ export function Head({ title, trail, badges, children }) {
 }
 
 // entries: {label, value, unit, note, kind, href}
-// `across`: how many beside each other where there is space; so that the last row is full.
+// `across`: entries per row if there is space, chosen so that the last row is full.
 export function Figures({ entries, label, across = "any" }) {
   return html`<dl class=${`figures across-${across}`} aria-label=${label}>
     ${entries.map(
@@ -45,14 +45,14 @@ export function Facts({ entries }) {
   return html`<dl class="facts">${shown.map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl>`;
 }
 
-// tabs: [{key, label}], each an address of its own.
+// tabs: [{key, label}]; each has an address.
 export function Tabs({ label, tabs, chosen, page, parts }) {
   return html`<nav class="tabs" aria-label=${label}>
     ${tabs.map((tab) => html`<a key=${tab.key} href=${address(page, [...parts, tab.key])} aria-current=${tab.key === chosen ? "page" : null}>${tab.label}</a>`)}
   </nav>`;
 }
 
-// One of a few: [{key, label}]
+// A choice of one: [{key, label}]
 export function Pick({ label, choices, chosen, onPick }) {
   return html`<div class="pick" role="group" aria-label=${label}>
     ${choices.map(({ key, label: word }) => html`<button type="button" key=${key} aria-pressed=${String(key === chosen)} onClick=${() => onPick(key)}>${word}</button>`)}

@@ -1,4 +1,4 @@
-// The payload of a message: as a tree if it is JSON, as text if it is text, as bytes in any case.
+// A payload as a tree if it is JSON, as text if it is UTF-8, and as bytes.
 import { asText, hexLines } from "../lib/bytes.js";
 import { bytes as size, plural } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
@@ -47,7 +47,7 @@ function Tree({ name, piece, depth = 0 }) {
   return html`<${Branch} label=${label} summary=${summary} entries=${entries} depth=${depth} />`;
 }
 
-// What is closed is not drawn: a payload may have a million elements.
+// Closed branches are not rendered: a payload may have a million elements.
 function Branch({ label, summary, entries, depth }) {
   const [open, setOpen] = useState(depth < OPEN_DEPTH);
   const [most, setMost] = useState(ENTRIES_AT_ONCE);

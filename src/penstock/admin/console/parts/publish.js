@@ -1,4 +1,4 @@
-// Publishing: a new message, or an edited copy of one.
+// A dialog to publish a new message or an edited copy.
 import { may, post, queueParts, remove } from "../lib/api.js";
 import { asHex, asText, fromBase64, isEditable } from "../lib/bytes.js";
 import { html, useState } from "../lib/html.js";
@@ -6,9 +6,9 @@ import { jsonPieces, numberOf } from "../lib/json.js";
 import { Dialog } from "./dialog.js";
 import { Area, Check, Select, Text } from "./field.js";
 import { Notice } from "./states.js";
-import { tell } from "./toast.js";
+import { notify } from "./toast.js";
 
-const ENCODINGS = [["text", "Text"], ["json", "JSON (checked, sent as it is)"], ["hex", "Hex bytes"]];
+const ENCODINGS = [["text", "Text"], ["json", "JSON (validated, sent unchanged)"], ["hex", "Hex bytes"]];
 
 function beginning(message) {
   if (!message) return { payload: "", encoding: "text" };
@@ -35,7 +35,7 @@ export function PublishDialog({ queue, copyOf, onClose, onDone }) {
     try {
       const { ids } = await post([...queueParts(it.target), "messages"], { messages: [message] });
       if (it.drop) await remove([...queueParts(queue), "messages", copyOf.id]);
-      tell(`Published ${ids[0]} to ${it.target}${it.drop ? ", and deleted the one it was made from" : ""}.`);
+      notify(`Published ${ids[0]} to ${it.target}${it.drop ? " and deleted the original" : ""}.`);
       onDone?.();
       onClose();
     } catch (error) {
@@ -46,27 +46,27 @@ export function PublishDialog({ queue, copyOf, onClose, onDone }) {
   const wrong = (field) => (problem?.field?.endsWith(field) ? problem.message : "");
   const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${busy || cut}>Publish</button>`;
   return html`<${Dialog} wide title=${copyOf ? "Edit a copy" : `Publish to ${queue}`} onClose=${onClose} onSubmit=${publish} foot=${foot}>
-    ${cut && html`<${Notice} kind="warn">The payload is too large to be edited here. Download it, and send it with <code>penstock send</code>.</${Notice}>`}
+    ${cut && html`<${Notice} kind="warn">The payload is too large to edit here. Download it, and publish it with <code>penstock send</code>.</${Notice}>`}
     <${Area} id="payload" label="Payload" value=${it.payload} onChange=${set("payload")} wrong=${wrong("payload")} rows="10" />
     <div class="fields">
-      <${Select} id="encoding" label="The payload is" value=${it.encoding} onChange=${set("encoding")} choices=${ENCODINGS} />
+      <${Select} id="encoding" label="Payload encoding" value=${it.encoding} onChange=${set("encoding")} choices=${ENCODINGS} />
       ${copyOf && html`<${Text} id="target" label="To the queue" value=${it.target} onChange=${set("target")} autocomplete="off" />`}
       <${Text} id="priority" label="Priority" inputmode="numeric" value=${it.priority} onChange=${set("priority")} wrong=${wrong("priority")} />
-      <${Text} id="ttl" label="Time to live, seconds" inputmode="decimal" value=${it.ttl} onChange=${set("ttl")} wrong=${wrong("ttl_seconds")} hint="Empty: as the queue says" />
+      <${Text} id="ttl" label="Time to live, seconds" inputmode="decimal" value=${it.ttl} onChange=${set("ttl")} wrong=${wrong("ttl_seconds")} hint="Empty: the queue's default" />
       <${Text} id="delay" label="Delay, seconds" inputmode="decimal" value=${it.delay} onChange=${set("delay")} wrong=${wrong("delay_seconds")} />
       <${Text} id="correlation" label="Correlation ID" value=${it.correlation} onChange=${set("correlation")} wrong=${wrong("correlation_id")} autocomplete="off" />
     </div>
-    ${copyOf && may("operate") && copyOf.state !== "out" && html`<${Check} id="drop" label="Delete the message that it was made from" checked=${it.drop} onChange=${set("drop")} />`}
+    ${copyOf && may("operate") && copyOf.state !== "out" && html`<${Check} id="drop" label="Delete the original message" checked=${it.drop} onChange=${set("drop")} />`}
     ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
   </${Dialog}>`;
 }
 
-// The message as the API takes it; what can be known to be wrong here is told here.
-function read(it, tellWrong) {
+// The message for the API, or undefined after reporting an invalid field.
+function read(it, reportInvalid) {
   const message = { payload: it.payload, encoding: it.encoding === "hex" ? "hex" : "text", priority: number(it.priority) ?? 0, ttl_seconds: number(it.ttl), delay_seconds: number(it.delay) ?? 0, correlation_id: it.correlation };
   const bad = [["priority", message.priority], ["ttl_seconds", message.ttl_seconds], ["delay_seconds", message.delay_seconds]].find(([, value]) => Number.isNaN(value));
-  if (bad) return void tellWrong({ field: bad[0], message: "This must be a number." });
+  if (bad) return void reportInvalid({ field: bad[0], message: "This must be a number." });
   if (it.encoding === "hex") message.payload = it.payload.replace(/\s+/g, "");
-  if (it.encoding === "json" && jsonPieces(it.payload) === undefined) return void tellWrong({ field: "payload", message: "This is no JSON." });
+  if (it.encoding === "json" && jsonPieces(it.payload) === undefined) return void reportInvalid({ field: "payload", message: "This is not valid JSON." });
   return message;
 }

@@ -1,4 +1,4 @@
-// The states that a page can be in beside showing what it has.
+// States of a page without data: loading, empty, failed, outdated.
 import { html } from "../lib/html.js";
 
 export function Loading({ lines = 6 }) {
@@ -9,18 +9,18 @@ export function Empty({ title, children }) {
   return html`<div class="state"><strong>${title}</strong>${children && html`<p>${children}</p>`}</div>`;
 }
 
-const TITLES = { away: "No connection to the broker", denied: "You may not see this", "not-found": "Not found" };
+const TITLES = { away: "No connection to the broker", denied: "Access denied", "not-found": "Not found" };
 
 export function Failed({ problem, retry }) {
   const denied = problem.code === "denied";
   return html`<div class="state" role="alert">
-    <strong>${TITLES[problem.code] ?? problem.title ?? "That went wrong"}</strong>
+    <strong>${TITLES[problem.code] ?? problem.title ?? "Something went wrong"}</strong>
     <p>${problem.message}</p>
     ${denied ? html`<p>Log in with a token that has the right, or ask an administrator for one.</p>` : retry && html`<button onClick=${retry}>Try again</button>`}
   </div>`;
 }
 
-// Shows what was loaded; what came before stays visible, with a note, when loading it again failed.
+// Shows loaded data. If reloading fails, the old data stays visible with a note.
 export function Loaded({ state, lines, children }) {
   const { value, problem, reload } = state;
   if (value === undefined) return problem ? html`<${Failed} problem=${problem} retry=${reload} />` : html`<${Loading} lines=${lines} />`;

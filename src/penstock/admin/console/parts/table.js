@@ -1,5 +1,6 @@
-// A table with sortable columns. What it shows was sorted and cut by the server.
+// A table with sortable columns, whose rows the server sorts and pages.
 import { html } from "../lib/html.js";
+import { goQuery } from "../lib/router.js";
 import { Icon } from "./icons.js";
 
 // columns: {key, label, cell(row), right, sort, head, off: "slim" | "narrow" | "middle" | "wide" | "full", className}
@@ -33,19 +34,19 @@ function HeadCell({ column, sort, onSort }) {
   const { label, sort: by, right } = column;
   if (!by) return html`<th scope="col" class=${classes(column)}>${column.hideLabel ? html`<span class="hidden-text">${label}</span>` : label}</th>`;
   const active = sort?.by === by;
-  // Names are looked for from A, figures from the largest.
+  // Names sort from A first, figures from the largest.
   const next = active ? SORTS[sort.order] : right ? "descending" : "ascending";
   return html`<th scope="col" class=${classes(column)} aria-sort=${active ? sort.order : null}>
     <button type="button" onClick=${() => onSort(by, next)}>${label}${active && html`<${Icon} name=${sort.order === "ascending" ? "up" : "down"} />`}</button>
   </th>`;
 }
 
-// Pages forward and back through cursors that the server makes: `trail` has those of the pages before.
-export function Pager({ shown, total, word, hasBack, hasNext, onFirst, onNext }) {
+// The foot of a list: counts, and links to the first and the next page. The cursor is in the address.
+export function Pager({ page, word, cursor, shown = page.items.length, total = page.total }) {
   const all = total === null || total === undefined ? "" : ` of ${new Intl.NumberFormat("en").format(total)}`;
   return html`<span role="status">${new Intl.NumberFormat("en").format(shown)}${all} ${word}</span>
     <div class="actions">
-      <button type="button" class="small" disabled=${!hasBack} onClick=${onFirst}>First page</button>
-      <button type="button" class="small" disabled=${!hasNext} onClick=${onNext}>Next page</button>
+      <button type="button" class="small" disabled=${cursor === ""} onClick=${() => goQuery({ cursor: "" })}>First page</button>
+      <button type="button" class="small" disabled=${page.next === null} onClick=${() => goQuery({ cursor: page.next })}>Next page</button>
     </div>`;
 }
