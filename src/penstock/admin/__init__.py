@@ -1,1 +1,1 @@
-"""The HTTP API, in its own process: what the broker does can be seen and changed, and measured."""
+"""The HTTP API, metrics and the console, in a companion process of the broker."""

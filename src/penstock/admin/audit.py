@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from penstock.admin.gatekeeper import Actor, Caller
-from penstock.admin.http import Request, Response
+from penstock.admin.http import Response
 from penstock.admin.pages import decode_numbers, encode_cursor, page
 from penstock.admin.problems import ApiProblem
 from penstock.admin.resources.access import AuditEntry, AuditQuery, Outcome
@@ -89,9 +89,8 @@ class Audit:
             last = f"select number from {table} order by number desc limit 1 offset {MOST_ENTRIES}"
             self._store.write(f"delete from {table} where number <= ({last})")
 
-    async def entries(self, request: Request) -> Response:
+    def page(self, query: AuditQuery) -> Page[AuditEntry]:
         """A page of the entries that match, newest first."""
-        query: AuditQuery = request.query
         before = decode_numbers(query.cursor, 1)
         filters = [
             ("number < ?", before[0] if before else None),
@@ -114,7 +113,7 @@ class Audit:
             )
         ]
         entries = [_entry(row) for row in sorted(rows, reverse=True)[: query.limit + 1]]
-        return Response(page(entries, query.limit, lambda entry: encode_cursor(entry.number), Page[AuditEntry]))
+        return page(entries, query.limit, lambda entry: encode_cursor(entry.number), Page[AuditEntry])
 
     def rows(self) -> list[dict[str, Any]]:
         """All entries, oldest first."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from penstock.admin.jobs import JobRecord
 from penstock.admin.problems import fail
+from penstock.admin.resources.common import resource_of
 from penstock.admin.resources.operations import Backup
 from penstock.admin.times import to_datetime
 from penstock.journal import open_journal
@@ -43,13 +44,7 @@ class Backups:
             manifest = read_manifest(path)
             if manifest is not None:
                 found.append(
-                    Backup(
-                        name=name,
-                        folder=path,
-                        created_at=to_datetime(manifest.created_at),
-                        position=manifest.position,
-                        bytes=manifest.bytes,
-                    )
+                    resource_of(Backup, manifest, name=name, folder=path, created_at=to_datetime(manifest.created_at))
                 )
         return found
 

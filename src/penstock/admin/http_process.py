@@ -1,4 +1,4 @@
-"""The life of the HTTP process: it reads settings from standard input and ends when that ends."""
+"""The main loop of the HTTP process. It reads its settings from standard input and exits when that ends."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from penstock.companions.lines import BEAT_SECONDS, Failed, Ready
 from penstock.companions.sockets import listen_unix
 from penstock.companions.startup import Reporter, begin, limit_memory, read_settings, wait_for_address
 
-#: Seconds for requests in progress at the end.
+#: Seconds for running requests at the end.
 GRACE = 1
-#: Seconds after which a quiet connection is closed.
+#: Seconds until an idle connection is closed, and default of the time limit of a request.
 KEEP_ALIVE = 30
 UNFINISHED = 60
-#: Bytes that the process may allocate besides six times the largest publish: received, decoded and sent on, twice.
+#: Bytes that the process may allocate, plus six times the largest publish, which is held in several forms.
 MEMORY_BYTES = 2**30
-#: Connections waiting to be accepted.
+#: Connections that may wait for being accepted.
 BACKLOG = 256
 
 
@@ -80,14 +80,14 @@ async def _serve(
 
 
 async def _beat(reporter: Reporter) -> None:
-    """Report life from the loop that answers requests."""
+    """Runs on the loop that serves requests, so that a blocked loop sends no heartbeat."""
     while True:
         reporter.beat()
         await asyncio.sleep(BEAT_SECONDS)
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals alone: the end of standard input ends the process."""
+    """Ignores signals: the broker decides when to end."""
 
     @override
     @contextlib.contextmanager
@@ -96,8 +96,7 @@ class _Server(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections with our own acceptor."""
-
+        # our acceptor replaces asyncio's server
         def make() -> asyncio.Protocol:
             kind: Any = self.config.http_protocol_class
             found: asyncio.Protocol = kind(config=self.config, server_state=self.server_state, app_state={})
@@ -120,7 +119,7 @@ def _config(settings: AdminSettings) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="error",  # errors of clients are answered, and would fill the log
+        log_level="error",  # errors of clients are responses, and would fill the log
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -132,11 +131,11 @@ def _config(settings: AdminSettings) -> uvicorn.Config:
 
 
 async def _nothing(scope: object, receive: object, send: object) -> None:
-    """A placeholder until the application exists."""
+    """A placeholder for the application."""
 
 
 def listen(address: str) -> socket.socket:
-    """A socket for clients. Raises OSError."""
+    """A listening socket. Raises OSError."""
     wait_for_address(address)
     if address.startswith("unix:"):
         return listen_unix(address.removeprefix("unix:"), BACKLOG)
@@ -152,7 +151,7 @@ def listen(address: str) -> socket.socket:
 
 
 def _public_address(settings: AdminSettings, listening: socket.socket) -> str:
-    """The real address, as clients write it."""
+    """The URL for clients, with the actual port."""
     if settings.address.startswith("unix:"):
         return f"http+{settings.address}"
     scheme = "https" if settings.tls_certificate else "http"

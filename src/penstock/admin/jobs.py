@@ -19,6 +19,7 @@ from penstock.admin.audit import Audit
 from penstock.admin.journal_view import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
+from penstock.admin.resources.common import resource_of
 from penstock.admin.resources.messages import Job, JobKind, JobState, Search
 from penstock.admin.search import SearchTerms, search_messages
 from penstock.admin.store import StateFile
@@ -67,21 +68,8 @@ class JobRecord(msgspec.Struct, kw_only=True):
 
     def to_resource(self) -> Job:
         """The job in the API."""
-        return Job(
-            id=self.id,
-            kind=self.kind,
-            state=self.status,
-            queue=self.queue,
-            target=self.target,
-            by=self.by,
-            created_at=to_datetime(self.created_at),
-            ended_at=to_datetime_or_none(self.ended_at),
-            done=self.done,
-            total=self.total,
-            skipped=self.skipped,
-            rate=self.rate,
-            detail=self.detail,
-        )
+        created, ended = to_datetime(self.created_at), to_datetime_or_none(self.ended_at)
+        return resource_of(Job, self, state=self.status, created_at=created, ended_at=ended)
 
 
 Runner = Callable[[JobRecord, Callable[[], Awaitable[None]]], Awaitable[None]]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import BrokerFigures, QueueRow, QueueRows
 from penstock.admin.problems import ApiProblem
-from penstock.admin.resources.common import Sample
+from penstock.admin.resources.common import Sample, resource_of
 from penstock.admin.resources.queues import Rates
 from penstock.admin.times import to_datetime
 from penstock.admin.watched_broker import WatchedBroker
@@ -76,7 +76,6 @@ class Mirror:
         self._requested_at = 0.0
         self._stale = False
         self._pass: asyncio.Task[None] | None = None
-        self.changed = asyncio.Event()
         #: False while the broker is on standby.
         self.serving = True
 
@@ -139,8 +138,6 @@ class Mirror:
         self.names = {f"{row.namespace}/{row.name}": row.number for row in rows.values()}
         self.previous_figures, self.figures = self.figures, figures
         self._note_sample(figures)
-        self.changed.set()
-        self.changed = asyncio.Event()
 
     def note(self, row: QueueRow) -> None:
         """Store the current figures of one queue."""
@@ -190,15 +187,13 @@ class Mirror:
     def _note_sample(self, figures: BrokerFigures) -> None:
         totals, rates = self.totals(), self.total_rates(self.rows.values())
         self.samples.append(
-            Sample(
+            resource_of(
+                Sample,
+                totals,
                 at=to_datetime(figures.now),
                 published_per_second=rates.published,
                 delivered_per_second=rates.delivered,
                 settled_per_second=rates.settled,
-                ready=totals.ready,
-                out=totals.out,
-                delayed=totals.delayed,
-                dead=totals.dead,
             )
         )
 

@@ -28,6 +28,7 @@ from penstock.admin.journal_view import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.origins import Origins
 from penstock.admin.pulse import Pulse
+from penstock.admin.routes import ROUTES
 from penstock.admin.settings import AdminSettings
 from penstock.admin.store import StateFile
 from penstock.admin.watched_broker import WatchedBroker
@@ -82,17 +83,17 @@ class AdminService:
             self.tracer,
         )
         self.sql = Pool(SqlSettings(journal=settings.journal, broker_socket=settings.broker_socket))
-        handlers: Handlers = {
-            **AccessHandlers(self.broker, gatekeeper, audit, origins).handlers,
-            **broker_handlers.handlers,
-            **queues.handlers,
-            **MessageHandlers(self.broker, self.mirror, self.journal).handlers,
-            **PeerHandlers(self.broker).handlers,
-            **JobHandlers(self.broker, self.jobs, backups).handlers,
-            **pipelines.handlers,
-            **self.live.handlers,
-            **SqlHandlers(self.broker, self.mirror, self.store, audit, self.sql, reporter).handlers,
-        }
+        handlers = handlers_of(
+            AccessHandlers(self.broker, gatekeeper, audit, origins),
+            broker_handlers,
+            queues,
+            MessageHandlers(self.broker, self.mirror, self.journal),
+            PeerHandlers(self.broker),
+            JobHandlers(self.broker, self.jobs, backups),
+            pipelines,
+            self.live,
+            SqlHandlers(self.broker, self.mirror, self.store, audit, self.sql, reporter),
+        )
         self.app = App(
             handlers,
             gatekeeper,
@@ -141,6 +142,14 @@ class AdminService:
 def largest_publish(settings: AdminSettings) -> int:
     """Bytes of the largest body: a payload in hex, and the fields around it."""
     return 3 * settings.payload_bytes + 2**20
+
+
+def handlers_of(*groups: object) -> Handlers:
+    """The methods that are named like routes, by the routes' names."""
+    names = {route.name: route.name.replace("-", "_") for route in ROUTES}
+    return {
+        name: getattr(group, method) for group in groups for name, method in names.items() if hasattr(group, method)
+    }
 
 
 def _tracer(settings: AdminSettings, reporter: Reporter) -> Tracer | None:

@@ -67,10 +67,10 @@ SCHEMAS: dict[str, pa.Schema] = {
     "audit": AUDIT,
 }
 ABOUT = {
-    "messages": "What was published, as far back as the journal goes. One row for each message, whatever became of it.",
-    "events": "The life of every message, and of the queues: one row for each thing that has happened.",
-    "live": "What is in the queues now, with the state of each message: ready, out, delayed or dead.",
-    "queues": "The queues, with their figures. The counters count since the queue was made.",
-    "readers": "Who reads the journal, and how far behind.",
-    "audit": "Who changed what, from where, and what was refused. before and after are JSON.",
+    "messages": "Published messages in the journal, including those that are gone. One row per message.",
+    "events": "Events of messages and queues. One row per event.",
+    "live": "Messages in the queues now, with their state: ready, out, delayed or dead.",
+    "queues": "Queues with their figures. Counters count since the queue was created.",
+    "readers": "Readers of the journal, and their lag.",
+    "audit": "The audit log: changes and refused attempts. before and after are JSON.",
 }

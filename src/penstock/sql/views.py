@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from typing_extensions import override
 
 from penstock.flight.calls import Read
 from penstock.flight.history import Chooser, History
@@ -98,8 +99,8 @@ class View(ds.InMemoryDataset):  # type: ignore[misc]
         self._view = view
         self._sources = sources
 
-    def scanner(self, columns: list[str] | None = None, filter: ds.Expression | None = None, **more: Any) -> ds.Scanner:  # noqa: A002
-        """See pyarrow."""
+    @override
+    def scanner(self, columns: list[str] | None = None, filter: ds.Expression | None = None, **more: Any) -> ds.Scanner:
         plan = self._sources.plan(self._view, columns, filter)
         schema = pa.schema([SCHEMAS[self._view].field(name) for name in plan.columns])
         batches = self._sources.read(self._view, plan)

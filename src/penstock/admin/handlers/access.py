@@ -9,11 +9,11 @@ from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import Token
 from penstock.admin.audit import Audit
 from penstock.admin.gatekeeper import LOGIN_SECONDS, Gatekeeper, digest_of
-from penstock.admin.http import Handlers, Request, Response
+from penstock.admin.http import Request, Response
 from penstock.admin.origins import Origins
 from penstock.admin.pages import slice_page
 from penstock.admin.resources.access import NewToken, TokenMade, TokenSummary
-from penstock.admin.resources.common import Done, Page
+from penstock.admin.resources.common import Done, Page, resource_of
 from penstock.admin.times import to_datetime, to_datetime_or_none
 from penstock.admin.watched_broker import WatchedBroker
 
@@ -29,17 +29,8 @@ class AccessHandlers:
         self._gatekeeper = gatekeeper
         self._audit = audit
         self._origins = origins
-        self.handlers: Handlers = {
-            "login": self.log_in,
-            "session": self.session,
-            "logout": self.log_out,
-            "tokens": self.tokens,
-            "create-token": self.create,
-            "revoke-token": self.revoke,
-            "audit": audit.entries,
-        }
 
-    async def log_in(self, request: Request) -> Response:
+    async def login(self, request: Request) -> Response:
         """Set a cookie for a token."""
         cookie, caller = await self._gatekeeper.log_in(request.caller.address, request.body.token)
         self._audit.record_login(caller)
@@ -49,7 +40,7 @@ class AccessHandlers:
         """The caller itself."""
         return Response(request.caller.to_session())
 
-    async def log_out(self, request: Request) -> Response:
+    async def logout(self, request: Request) -> Response:
         """Invalidate the cookie, and have the browser delete it."""
         self._gatekeeper.log_out(self._gatekeeper.cookie_in(request.headers))
         return Response(Done(), headers=(self._cookie(request, "", 0),))
@@ -68,7 +59,7 @@ class AccessHandlers:
         items = [_summary(each) for each in shown]
         return Response(Page[TokenSummary](items=items, next=following, total=len(found)))
 
-    async def create(self, request: Request) -> Response:
+    async def create_token(self, request: Request) -> Response:
         """Create a token. Only its hash is stored."""
         body: NewToken = request.body
         token = f"pk_{secrets.token_urlsafe(TOKEN_BYTES)}"
@@ -85,22 +76,25 @@ class AccessHandlers:
         self._gatekeeper.forget_rights()
         return Response(TokenMade(token=token, summary=summary), target=summary.id, after=summary)
 
-    async def revoke(self, request: Request) -> Response:
+    async def revoke_token(self, request: Request) -> Response:
         """Revoke a token with immediate effect."""
         asked = requests.RevokeToken(id=request.path_params["id"], by=request.caller.by)
         token = await self._broker.ask(asked, Token)
         self._gatekeeper.forget_rights()
         return Response(Done(), before=_summary(token))
 
+    # Audit log
+
+    async def audit(self, request: Request) -> Response:
+        """A page of the entries that match, newest first."""
+        return Response(self._audit.page(request.query))
+
 
 def _summary(token: Token) -> TokenSummary:
-    return TokenSummary(
-        id=token.id,
-        name=token.name,
-        may=token.may,
-        where=token.where,
+    return resource_of(
+        TokenSummary,
+        token,
         created_at=to_datetime(token.created_at),
-        created_by=token.created_by,
         expires_at=to_datetime_or_none(token.expires_at),
         expired=0 < token.expires_at <= int(time.time() * 1e6),
     )

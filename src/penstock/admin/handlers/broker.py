@@ -13,14 +13,14 @@ from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import BrokerFigures, Histogram
 from penstock.admin.definitions import Importer, as_toml
 from penstock.admin.gatekeeper import Caller
-from penstock.admin.http import Handlers, Request, Response, convert
+from penstock.admin.http import Request, Response, convert
 from penstock.admin.journal_view import JournalView
 from penstock.admin.mirror import Mirror, dead_by_reason, sum_queues
 from penstock.admin.openapi import document
 from penstock.admin.pages import slice_page
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.pulse import Pulse
-from penstock.admin.resources.common import Done, Page, Role, Sample
+from penstock.admin.resources.common import Done, Page, Role, Sample, resource_of
 from penstock.admin.resources.operations import (
     Alarm,
     Commits,
@@ -65,29 +65,14 @@ class BrokerHandlers:
         #: One TOML text at a time: parsing takes a hundred times its size in memory.
         self._parsing = asyncio.Semaphore(1)
         self._document = msgspec.json.encode(document(settings.version, cookie))
-        self.handlers: Handlers = {
-            "overview": self.overview_of,
-            "history": self.history,
-            "healthz": self.alive,
-            "readyz": self.ready,
-            "openapi": self.openapi,
-            "journal": self.journal,
-            "segments": self.segments,
-            "drain": self.drain,
-            "begin-drain": self.begin_drain,
-            "end-drain": self.end_drain,
-            "stop": self.stop,
-            "definitions": self.definitions,
-            "import-definitions": self.import_definitions,
-        }
 
     # State
 
-    async def overview_of(self, request: Request) -> Response:
+    async def overview(self, request: Request) -> Response:
         """The overview, limited to queues that the caller may see."""
-        return Response(await self.overview(request.caller))
+        return Response(await self.build_overview(request.caller))
 
-    async def overview(self, caller: Caller) -> Overview:
+    async def build_overview(self, caller: Caller) -> Overview:
         """The overview, for the stream as well. While the broker is silent: its last figures, marked as not ready."""
         silence = await self._refresh()
         figures = self._mirror.figures
@@ -99,7 +84,6 @@ class BrokerHandlers:
         reasons = [silence] if silence else reasons_of(figures)
         disk = disk_of(self._settings) if everything else None
         busiest = sorted(rows, key=lambda row: (-row.ready, row.namespace, row.name))[:BUSIEST]
-        sums = totals._asdict()
         return Overview(
             name=os.uname().nodename if everything else "",
             version=self._settings.version,
@@ -110,9 +94,9 @@ class BrokerHandlers:
             heard_at=datetime.fromtimestamp(self._pulse.heard_at, UTC),
             silent_seconds=self._pulse.silence if silence else 0.0,
             alarms=_alarms(figures, reasons, totals.damaged, disk, everything=everything),
-            totals=Totals(
-                **{name: sums[name] for name in ("queues", "ready", "out", "delayed", "dead", "damaged", "bytes")},
-                consumers=totals.consumers,
+            totals=resource_of(
+                Totals,
+                totals,
                 namespaces=figures.namespaces if everything else len({row.namespace for row in rows}),
                 oldest=to_datetime_or_none(times.get(totals.oldest, 0)),
                 rates=self._mirror.total_rates(rows),
@@ -144,11 +128,11 @@ class BrokerHandlers:
         samples = list(self._mirror.samples)[-request.query.limit :]
         return Response(Page[Sample](items=samples, total=len(samples)))
 
-    async def alive(self, request: Request) -> Response:
+    async def healthz(self, request: Request) -> Response:
         """Whether this process is alive. It ends with its broker, whose state is in ``/readyz``."""
         return Response(Health(ok=True))
 
-    async def ready(self, request: Request) -> Response:
+    async def readyz(self, request: Request) -> Response:
         """Whether the broker accepts messages. Responds quickly even if the broker hangs."""
         try:
             figures = await self._pulse.figures()

@@ -9,7 +9,7 @@ from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import QueueDetails
 from penstock.admin.backups import Backups
 from penstock.admin.gatekeeper import Caller
-from penstock.admin.http import Handlers, Request, Response
+from penstock.admin.http import Request, Response
 from penstock.admin.jobs import JobRecord, Jobs
 from penstock.admin.pages import slice_page
 from penstock.admin.problems import ApiProblem, fail
@@ -29,16 +29,6 @@ class JobHandlers:
         self._broker = broker
         self._jobs = jobs
         self._backups = backups
-        self.handlers: Handlers = {
-            "jobs": self.jobs,
-            "job": self.job,
-            "create-job": self.create,
-            "cancel-job": self.cancel,
-            "resume-job": self.resume,
-            "purge-queue": self.purge,
-            "backups": self.backups,
-            "create-backup": self.back_up,
-        }
 
     async def jobs(self, request: Request) -> Response:
         """Newest first, as far as the caller may see them."""
@@ -57,7 +47,7 @@ class JobHandlers:
         """One job."""
         return Response(self._record(request, "view").to_resource())
 
-    async def create(self, request: Request) -> Response:
+    async def create_job(self, request: Request) -> Response:
         """Start a job."""
         body: NewJob = request.body
         _check_kind(body)
@@ -89,12 +79,12 @@ class JobHandlers:
                 fail("not-found", error.problem.detail, field=field)
             raise
 
-    async def cancel(self, request: Request) -> Response:
+    async def cancel_job(self, request: Request) -> Response:
         """Stop a job between two steps."""
         record = self._record(request, "operate")
         return Response(self._jobs.cancel(record), target=record.queue or record.name)
 
-    async def resume(self, request: Request) -> Response:
+    async def resume_job(self, request: Request) -> Response:
         """Continue a job."""
         record = self._record(request, "operate")
         return Response(self._jobs.resume(record), target=record.queue or record.name)
@@ -105,7 +95,7 @@ class JobHandlers:
             fail("not-found", "there is no such job", field="path.id")
         return record
 
-    async def purge(self, request: Request) -> Response:
+    async def purge_queue(self, request: Request) -> Response:
         """Remove all messages in some states."""
         body: Purge = request.body
         if body.confirm != request.full_name:
@@ -131,7 +121,7 @@ class JobHandlers:
         shown, following = slice_page(found, request.query, lambda each: (each.name,), tuple[str])
         return Response(Page[Backup](items=shown, next=following, total=len(found)))
 
-    async def back_up(self, request: Request) -> Response:
+    async def create_backup(self, request: Request) -> Response:
         """Copy the journal."""
         name = request.body.name or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         self._backups.check(name)

@@ -14,7 +14,7 @@ from penstock.admin.handlers.broker import BrokerHandlers, disk_of, reasons_of
 from penstock.admin.handlers.jobs import may
 from penstock.admin.handlers.pipelines import PipelineHandlers
 from penstock.admin.handlers.queues import QueueHandlers
-from penstock.admin.http import Handlers, Request, Response
+from penstock.admin.http import Request, Response
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal_view import JournalView
 from penstock.admin.metrics import (
@@ -72,11 +72,6 @@ class LiveHandlers:
         self._tracer = tracer
         self._streams = 0
         self._ended = asyncio.Event()
-        self.handlers: Handlers = {
-            "metrics": self.metrics,
-            "metrics-per-queue": self.metrics_per_queue,
-            "stream": self.stream,
-        }
 
     async def metrics(self, request: Request) -> Response:
         """Metrics of the broker and of all queues together; on standby only its state."""
@@ -194,7 +189,7 @@ class LiveHandlers:
         await self._mirror.ensure_fresh()
         events: list[tuple[str, Any]] = []
         if number % OVERVIEW_EVERY == 0:
-            events.append(("overview", await self._broker_handlers.overview(caller)))
+            events.append(("overview", await self._broker_handlers.build_overview(caller)))
         if self._mirror.samples and caller.may_everywhere("view"):
             events.append(("sample", self._mirror.samples[-1]))
         if query.queue:

@@ -6,13 +6,13 @@ import msgspec
 
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import BrowsedMessage, MessageInState
-from penstock.admin.http import Handlers, Request, Response
+from penstock.admin.http import Request, Response
 from penstock.admin.journal_view import JournalView, LifeEvent
 from penstock.admin.mirror import Mirror
 from penstock.admin.pages import decode_cursor, decode_numbers, encode_cursor, slice_page
 from penstock.admin.payloads import parse_payload, render
 from penstock.admin.problems import fail
-from penstock.admin.resources.common import Done, Page, State
+from penstock.admin.resources.common import Done, Page, State, resource_of
 from penstock.admin.resources.messages import (
     DeadGroup,
     DeadQuery,
@@ -46,15 +46,6 @@ class MessageHandlers:
         self._broker = broker
         self._mirror = mirror
         self._journal = journal
-        self.handlers: Handlers = {
-            "messages": self.browse,
-            "message": self.message,
-            "payload": self.payload,
-            "publish": self.publish,
-            "delete-message": self.delete,
-            "life": self.life,
-            "dead": self.dead,
-        }
 
     # Browsing and search
 
@@ -62,7 +53,7 @@ class MessageHandlers:
     def _identity(self) -> bytes:
         return self._mirror.identity
 
-    async def browse(self, request: Request) -> Response:
+    async def messages(self, request: Request) -> Response:
         """Messages in one state, optionally those that match a search."""
         query: MessagesQuery = request.query
         await self._mirror.ensure_loaded()
@@ -106,8 +97,7 @@ class MessageHandlers:
                 since=to_datetime(item.since),
                 until=to_datetime_or_none(item.until),
             )
-        fields = {name: getattr(summary, name) for name in summary.__struct_fields__}
-        return Response(MessageDetail(**fields, queue=request.full_name, holder=holder))
+        return Response(resource_of(MessageDetail, summary, queue=request.full_name, holder=holder))
 
     async def payload(self, request: Request) -> Response:
         """The whole payload."""
@@ -126,7 +116,7 @@ class MessageHandlers:
         messages = await self._journal.messages([found.item.place])
         return found, messages.get(found.item.place)
 
-    async def delete(self, request: Request) -> Response:
+    async def delete_message(self, request: Request) -> Response:
         """Remove a message."""
         asked = requests.DeleteMessage(
             namespace=request.namespace, name=request.queue, id=request.message_id, by=request.caller.by
@@ -189,14 +179,11 @@ class MessageHandlers:
 
     def _event(self, event: LifeEvent) -> Event:
         row = self._mirror.rows.get(event.queue)
-        return Event(
-            position=event.position,
+        return resource_of(
+            Event,
+            event,
             at=to_datetime(event.at),
-            kind=event.kind,
             queue=f"{row.namespace}/{row.name}" if row is not None else "",
-            source=event.source,
-            reason=event.reason,
-            deliveries=event.deliveries,
             delivered_at=to_datetime_or_none(event.delivered_at),
         )
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import ConnectionDetails, ConnectionRow, ConnectionRows, LockRows
-from penstock.admin.http import Handlers, Request, Response
+from penstock.admin.http import Request, Response
 from penstock.admin.pages import decode_cursor, decode_numbers, encode_cursor, page, slice_page
 from penstock.admin.problems import fail
-from penstock.admin.resources.common import Done, Page
+from penstock.admin.resources.common import Done, Page, resource_of
 from penstock.admin.resources.peers import (
     ConnectionDetail,
     ConnectionsQuery,
@@ -35,18 +33,6 @@ class PeerHandlers:
 
     def __init__(self, broker: WatchedBroker) -> None:
         self._broker = broker
-        self.handlers: Handlers = {
-            "connections": self.connections,
-            "connection": self.connection,
-            "close-connection": self.close,
-            "locks": self.locks,
-            "release-lock": self.release,
-            "readers": self.readers,
-            "forget-reader": self.forget_reader,
-            "leases": self.leases,
-            "writers": self.writers,
-            "forget-writer": self.forget_writer,
-        }
 
     # Connections
 
@@ -65,7 +51,7 @@ class PeerHandlers:
         key = lambda row: (getattr(row, query.sort), row.id)  # noqa: E731
         rows.sort(key=key, reverse=descending)
         shown, following = slice_page(rows, query, key, tuple[int, int], descending=descending)
-        items = [ConnectionSummary(**_fields(row)) for row in shown]
+        items = [resource_of(ConnectionSummary, row, since=to_datetime(row.since)) for row in shown]
         return Response(Page[ConnectionSummary](items=items, next=following, total=len(rows)))
 
     async def connection(self, request: Request) -> Response:
@@ -76,9 +62,10 @@ class PeerHandlers:
             Subscription(queue=queue, window=window, credit=credit, dead=dead)
             for queue, window, credit, dead in found.consumers
         ]
-        return Response(ConnectionDetail(**_fields(found.row), subscriptions=subscriptions))
+        since = to_datetime(found.row.since)
+        return Response(resource_of(ConnectionDetail, found.row, since=since, subscriptions=subscriptions))
 
-    async def close(self, request: Request) -> Response:
+    async def close_connection(self, request: Request) -> Response:
         """Close a connection."""
         number = _number(request)
         found = await self._broker.ask(requests.DescribeConnection(id=number), ConnectionDetails)
@@ -111,7 +98,7 @@ class PeerHandlers:
         items = [lock for lock, _ in found]
         return Response(Page[Lock](items=items, next=encode_cursor(*following) if following else None))
 
-    async def release(self, request: Request) -> Response:
+    async def release_lock(self, request: Request) -> Response:
         """Release a locked message."""
         asked = requests.ReleaseLock(
             id=request.message_id, allowed=request.caller.patterns("operate"), by=request.caller.by
@@ -126,23 +113,7 @@ class PeerHandlers:
         rows = await self._broker.ask(Readers(), list[ReaderRow])
         found = sorted((row for row in rows if request.query.contains in row.reader), key=lambda row: row.reader)
         shown, following = slice_page(found, request.query, lambda row: (row.reader,), tuple[str])
-        items = [
-            Reader(
-                name=row.reader,
-                view=row.view,
-                where=row.where,
-                position=row.position,
-                lag_rows=row.lag_rows,
-                lag_seconds=row.lag_seconds,
-                lost_from=row.lost_from,
-                pin=row.pin,
-                peer=row.peer,
-                heard_at=to_datetime(row.at),
-                leased=row.leased,
-                owner=row.owner,
-            )
-            for row in shown
-        ]
+        items = [resource_of(Reader, row, name=row.reader, heard_at=to_datetime(row.at)) for row in shown]
         return Response(Page[Reader](items=items, next=following, total=len(found)))
 
     async def forget_reader(self, request: Request) -> Response:
@@ -157,17 +128,7 @@ class PeerHandlers:
         after = decode_numbers(request.query.cursor, 1)
         asked = requests.Leases(after=after[0] if after else 0, limit=request.query.limit + 1)
         rows = await self._broker.ask(asked, list[requests.LeaseRow])
-        items = [
-            Lease(
-                position=row.position,
-                reader=row.reader,
-                queue=row.queue,
-                messages=row.messages,
-                since=to_datetime(row.since),
-                until=to_datetime(row.until),
-            )
-            for row in rows
-        ]
+        items = [resource_of(Lease, row, since=to_datetime(row.since), until=to_datetime(row.until)) for row in rows]
         return Response(page(items, request.query.limit, lambda each: encode_cursor(each.position), Page[Lease]))
 
     async def writers(self, request: Request) -> Response:
@@ -175,16 +136,7 @@ class PeerHandlers:
         after: tuple[str] | None = decode_cursor(request.query.cursor, tuple[str])
         asked = Writers(after=after[0] if after else "", contains=request.query.contains, limit=request.query.limit + 1)
         rows = await self._broker.ask(asked, list[WriterRow])
-        items = [
-            Writer(
-                name=row.writer,
-                owner=row.owner,
-                epoch=row.epoch,
-                partitions=row.partitions,
-                written_at=to_datetime_or_none(row.at),
-            )
-            for row in rows
-        ]
+        items = [resource_of(Writer, row, name=row.writer, written_at=to_datetime_or_none(row.at)) for row in rows]
         return Response(page(items, request.query.limit, lambda each: encode_cursor(each.name), Page[Writer]))
 
     async def forget_writer(self, request: Request) -> Response:
@@ -210,17 +162,12 @@ def _matches(row: ConnectionRow, query: ConnectionsQuery) -> bool:
     )
 
 
-def _fields(row: ConnectionRow) -> dict[str, Any]:
-    values = {name: getattr(row, name) for name in row.__struct_fields__}
-    return {**values, "since": to_datetime(row.since)}
-
-
 def _lock(row: requests.LockRow, now: int) -> Lock:
-    return Lock(
+    return resource_of(
+        Lock,
+        row,
         message=row.id.hex(),
-        position=row.position,
         queue=f"{row.namespace}/{row.name}",
-        connection=row.connection,
         peer=row.peer.partition(" ")[2],
         since=to_datetime(row.since),
         until=to_datetime(row.until),

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.admin.http import Handlers, Request, Response
+from penstock.admin.http import Request, Response
 from penstock.admin.pages import slice_page
 from penstock.admin.problems import fail
 from penstock.admin.resources.common import Page
@@ -37,10 +37,6 @@ class PipelineHandlers:
 
     def __init__(self, lake: str) -> None:
         self._lake = Path(lake) if lake else None
-        self.handlers: Handlers = {
-            "pipelines": self.pipelines,
-            "report": self.report,
-        }
 
     async def pipelines(self, request: Request) -> Response:
         """By name."""

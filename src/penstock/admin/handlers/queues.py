@@ -12,12 +12,12 @@ import msgspec
 from penstock.admin import admin_requests as requests
 from penstock.admin.admin_requests import QueueDetails, QueueRow
 from penstock.admin.gatekeeper import Caller
-from penstock.admin.http import Handlers, Request, Response
+from penstock.admin.http import Request, Response
 from penstock.admin.journal_view import JournalView
-from penstock.admin.mirror import Mirror, QueueTotals, sum_queues
+from penstock.admin.mirror import Mirror, sum_queues
 from penstock.admin.pages import decode_cursor, encode_cursor, slice_page
 from penstock.admin.problems import ApiProblem, fail, problem
-from penstock.admin.resources.common import Done, Page
+from penstock.admin.resources.common import Done, Page, resource_of
 from penstock.admin.resources.queues import (
     Counters,
     NamespaceSummary,
@@ -44,18 +44,6 @@ class QueueHandlers:
         self._broker = broker
         self._mirror = mirror
         self._journal = journal
-        self.handlers: Handlers = {
-            "namespaces": self.namespaces,
-            "create-namespace": self.create_namespace,
-            "delete-namespace": self.delete_namespace,
-            "queues": self.queues,
-            "queue": self.queue,
-            "create-queue": self.create,
-            "configure-queue": self.configure,
-            "pause-queue": self.pause,
-            "resume-queue": self.resume,
-            "delete-queue": self.delete,
-        }
 
     # Namespaces
 
@@ -69,7 +57,7 @@ class QueueHandlers:
             by_name.setdefault(row.namespace, []).append(row)
         found = [name for name in names if name in by_name or caller.may_namespace("view", name)]
         shown, following = slice_page(found, request.query, lambda name: (name,), tuple[str])
-        items = [_namespace(name, sum_queues(by_name.get(name, ()))) for name in shown]
+        items = [resource_of(NamespaceSummary, sum_queues(by_name.get(name, ())), name=name) for name in shown]
         return Response(Page[NamespaceSummary](items=items, next=following, total=len(found)))
 
     async def create_namespace(self, request: Request) -> Response:
@@ -135,8 +123,9 @@ class QueueHandlers:
         summary = self._summary(found.row, times.get(found.row.oldest, 0))
         names = ("published", "acknowledged", "popped", "dropped", "purged", "moved_in", "moved_out")
         counters = dict(zip((*names, "delivered", "redelivered"), found.row.counters, strict=True))
-        return QueueDetail(
-            **msgspec.structs.asdict(summary),
+        return resource_of(
+            QueueDetail,
+            summary,
             created_at=to_datetime(found.row.created_at),
             rules=rules_of(found.policy),
             dead_by_reason=found.row.reasons,
@@ -144,7 +133,7 @@ class QueueHandlers:
             version=_version(found.row.number, found.policy),
         )
 
-    async def create(self, request: Request) -> Response:
+    async def create_queue(self, request: Request) -> Response:
         """Create a queue."""
         body: NewQueue = request.body
         asked = requests.CreateQueue(
@@ -153,7 +142,7 @@ class QueueHandlers:
         detail = await self._detail(await self._broker.ask(asked, QueueDetails))
         return self._response(detail)._replace(after=detail.rules)
 
-    async def configure(self, request: Request) -> Response:
+    async def configure_queue(self, request: Request) -> Response:
         """Change some rules, if the caller has seen their current version."""
         found, version = await self._current(request), _if_match(request)
         if version is None:
@@ -166,11 +155,11 @@ class QueueHandlers:
             raise await self._stale(request)
         return await self._configure(request, found.policy, msgspec.to_builtins(request.body))
 
-    async def pause(self, request: Request) -> Response:
+    async def pause_queue(self, request: Request) -> Response:
         """Stop deliveries."""
         return await self._configure(request, (await self._current(request)).policy, {"paused": True})
 
-    async def resume(self, request: Request) -> Response:
+    async def resume_queue(self, request: Request) -> Response:
         """Resume deliveries."""
         return await self._configure(request, (await self._current(request)).policy, {"paused": False})
 
@@ -200,7 +189,7 @@ class QueueHandlers:
         text = f"the rules of {request.full_name} have changed; their version is now {current.version}"
         return problem("stale", text, field="header.If-Match", current=current)
 
-    async def delete(self, request: Request) -> Response:
+    async def delete_queue(self, request: Request) -> Response:
         """Delete an empty queue."""
         version = _if_match(request)
         found = await self._current(request)
@@ -221,18 +210,11 @@ class QueueHandlers:
 
     def _summary(self, row: QueueRow, oldest: int) -> QueueSummary:
         rates = self._mirror.rates.get(row.number, Rates())
-        return QueueSummary(
+        return resource_of(
+            QueueSummary,
+            row,
             name=_full(row),
-            namespace=row.namespace,
             queue=row.name,
-            ready=row.ready,
-            out=row.out,
-            delayed=row.delayed,
-            dead=row.dead,
-            damaged=row.damaged,
-            bytes=row.bytes,
-            consumers=row.consumers,
-            paused=row.paused,
             oldest=to_datetime_or_none(oldest),
             rates=rates,
             states=_states(row, rates),
@@ -241,17 +223,6 @@ class QueueHandlers:
 
 def _full(row: QueueRow) -> str:
     return f"{row.namespace}/{row.name}"
-
-
-def _namespace(name: str, totals: QueueTotals) -> NamespaceSummary:
-    return NamespaceSummary(
-        name=name,
-        queues=totals.queues,
-        ready=totals.ready,
-        out=totals.out,
-        delayed=totals.delayed,
-        dead=totals.dead,
-    )
 
 
 def _states(row: QueueRow, rates: Rates | None) -> list[QueueState]:

@@ -13,7 +13,7 @@ import msgspec
 from penstock.admin.admin_requests import QueueRow
 from penstock.admin.audit import Audit
 from penstock.admin.gatekeeper import Caller
-from penstock.admin.http import Handlers, Request, Response
+from penstock.admin.http import Request, Response
 from penstock.admin.mirror import Mirror, settled
 from penstock.admin.pages import decode_cursor, encode_cursor, page, slice_page
 from penstock.admin.problems import fail
@@ -57,14 +57,6 @@ class SqlHandlers:
         self._pool = pool
         self._reporter = reporter
         self._tables: list[SqlTable] | None = None
-        self.handlers: Handlers = {
-            "sql": self.sql,
-            "sql-export": self.export,
-            "sql-tables": self.tables,
-            "saved-queries": self.saved,
-            "save-query": self.save,
-            "forget-query": self.forget,
-        }
 
     # Queries
 
@@ -74,7 +66,7 @@ class SqlHandlers:
         outcome = await self._ask(await self._query(body, request.caller), body.seconds)
         return Response(body=outcome.body)
 
-    async def export(self, request: Request) -> Response:
+    async def sql_export(self, request: Request) -> Response:
         """Rows as a file, which is unlinked before it is sent."""
         body: SqlExport = request.body
         handle, path = tempfile.mkstemp(prefix="penstock-sql-")
@@ -137,7 +129,7 @@ class SqlHandlers:
             fail("bad-request" if outcome.field else "refused", outcome.problem, field=outcome.field)
         return outcome
 
-    async def tables(self, request: Request) -> Response:
+    async def sql_tables(self, request: Request) -> Response:
         """The tables that the caller may see."""
         if self._tables is None:
             outcome = await self._ask(ListTables(), TABLES_SECONDS)
@@ -149,7 +141,7 @@ class SqlHandlers:
 
     # Saved queries
 
-    async def saved(self, request: Request) -> Response:
+    async def saved_queries(self, request: Request) -> Response:
         """By name."""
         after: tuple[str] | None = decode_cursor(request.query.cursor, tuple[str])
         rows = self._store.rows(
@@ -162,7 +154,7 @@ class SqlHandlers:
             page(items, request.query.limit, lambda each: encode_cursor(each.name), Page[SavedQuerySummary], total)
         )
 
-    async def save(self, request: Request) -> Response:
+    async def save_query(self, request: Request) -> Response:
         """Save a query, replacing one with the same name."""
         name, body = _name(request), request.body
         assert isinstance(body, SavedQuery)
@@ -176,7 +168,7 @@ class SqlHandlers:
         )
         return Response(Done(), before=before, after=body)
 
-    async def forget(self, request: Request) -> Response:
+    async def forget_query(self, request: Request) -> Response:
         """Delete a saved query."""
         name = _name(request)
         before = self._found(name)

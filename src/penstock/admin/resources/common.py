@@ -36,6 +36,15 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """The base of all responses."""
 
 
+R = TypeVar("R", bound=Resource)
+
+
+def resource_of(kind: type[R], source: object, **values: Any) -> R:
+    """A resource whose fields are ``values``, and otherwise the attributes of ``source`` with the same names."""
+    missing = (name for name in kind.__struct_fields__ if name not in values)
+    return kind(**{name: getattr(source, name) for name in missing if hasattr(source, name)}, **values)
+
+
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of all requests: unknown fields are errors."""
 

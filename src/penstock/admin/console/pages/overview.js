@@ -1,12 +1,12 @@
 // The state of the broker: health, alarms, rates, backlog and the longest queues.
 import { get } from "../lib/api.js";
 import { age, bytes, compact, count, duration, moment, percent, plural, rate } from "../lib/format.js";
-import { html, useEffect, useMemo } from "../lib/html.js";
+import { html, useEffect } from "../lib/html.js";
 import { commits, overview, samples } from "../lib/live.js";
 import { useLoad } from "../lib/load.js";
 import { address } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
-import { Chart } from "../parts/chart.js";
+import { History, STATES } from "../parts/chart.js";
 import { QueueLink } from "../parts/names.js";
 import { Badge, Facts, Figures, Head, Panel } from "../parts/panel.js";
 import { Empty, Loaded, Loading, Notice } from "../parts/states.js";
@@ -36,12 +36,20 @@ function useHistory() {
 }
 
 function Whole({ it }) {
+  const past = useStore(samples);
+  const recentCommits = useStore(commits);
   return html`<div class="stack">
     <${Verdict} it=${it} />
     ${it.alarms.length > 0 && html`<${Alarms} alarms=${it.alarms} />`}
     <${Numbers} it=${it} />
-    <div class="columns"><${RatesChart} /><${BacklogChart} /></div>
-    <div class="columns"><${Busiest} /><div class="stack"><${CommitChart} /><${About} it=${it} /></div></div>
+    <div class="columns">
+      <${History} title="Messages per second" past=${past} lines=${RATES} format=${rate} />
+      <${History} title="Messages in the queues" past=${past} lines=${STATES} format=${compact} />
+    </div>
+    <div class="columns">
+      <${Busiest} />
+      <div class="stack"><${History} title="Time of a commit" past=${recentCommits} lines=${TIMES} format=${duration} height=${120} /><${About} it=${it} /></div>
+    </div>
   </div>`;
 }
 
@@ -74,41 +82,8 @@ function Numbers({ it }) {
   return html`<${Figures} across="5" label="Figures of the broker" entries=${entries} />`;
 }
 
-const seconds = (list) => list.map((one) => new Date(one.at).getTime() / 1000);
-
-function RatesChart() {
-  const past = useStore(samples);
-  const times = useMemo(() => seconds(past), [past]);
-  const series = useMemo(() => [
-    { label: "Published", colour: 1, values: past.map((one) => one.published_per_second) },
-    { label: "Delivered", colour: 2, values: past.map((one) => one.delivered_per_second) },
-    { label: "Settled", colour: 3, values: past.map((one) => one.settled_per_second) },
-  ], [past]);
-  return html`<${Panel} title="Messages per second"><${Chart} label="Messages per second" times=${times} series=${series} format=${rate} /></${Panel}>`;
-}
-
-function BacklogChart() {
-  const past = useStore(samples);
-  const times = useMemo(() => seconds(past), [past]);
-  const series = useMemo(() => [
-    { label: "Ready", colour: 1, values: past.map((one) => one.ready) },
-    { label: "In flight", colour: 2, values: past.map((one) => one.out) },
-    { label: "Delayed", colour: 5, values: past.map((one) => one.delayed) },
-    { label: "Dead", colour: 4, values: past.map((one) => one.dead) },
-  ], [past]);
-  return html`<${Panel} title="Messages in the queues"><${Chart} label="Messages in the queues" times=${times} series=${series} format=${compact} /></${Panel}>`;
-}
-
-function CommitChart() {
-  const past = useStore(commits);
-  const times = useMemo(() => past.map((one) => one.at), [past]);
-  const series = useMemo(() => [
-    { label: "Commit", colour: 1, values: past.map((one) => one.seconds) },
-    { label: "Sync", colour: 3, values: past.map((one) => one.sync_seconds) },
-    { label: "Loop lag", colour: 5, values: past.map((one) => one.loop_lag) },
-  ], [past]);
-  return html`<${Panel} title="Time of a commit"><${Chart} label="Time of a commit" times=${times} series=${series} format=${duration} height=${120} /></${Panel}>`;
-}
+const RATES = [["Published", 1, (one) => one.published_per_second], ["Delivered", 2, (one) => one.delivered_per_second], ["Settled", 3, (one) => one.settled_per_second]];
+const TIMES = [["Commit", 1, (one) => one.seconds], ["Sync", 3, (one) => one.sync_seconds], ["Loop lag", 5, (one) => one.loop_lag]];
 
 function Busiest() {
   const state = useLoad((signal) => get(["queues"], { sort: "ready", order: "descending", limit: 12 }, signal), [], { every: 3 });
