@@ -24,7 +24,7 @@ async def _everything(asked: AskRights) -> Allowed:
 
 
 class Rig:
-    """An application with one handler, which waits until it is told to go on."""
+    """An application with one handler, which waits for an event."""
 
     def __init__(self, store: StateFile) -> None:
         self.faults: list[BaseException] = []
@@ -75,8 +75,8 @@ def test_bodies_of_all_clients_are_bounded_together() -> None:
         first = [asyncio.create_task(rig.ask(9_000)) for _ in range(2)]
         await asyncio.sleep(0)
         await asyncio.sleep(0.01)
-        status, told = await rig.ask(9_000)
-        assert (status, told["code"]) == (429, "too-many")
+        status, body = await rig.ask(9_000)
+        assert (status, body["code"]) == (429, "too-many")
         rig.go_on.set()
         assert [status for status, _ in await asyncio.gather(*first)] == [201, 201]
         assert (await rig.ask(9_000))[0] == 201

@@ -46,14 +46,14 @@ from support.web import Api, WebBroker, eventually, path_of
 
 def test_the_overview_tells_how_it_is(broker: WebBroker, api: Api, queue: str) -> None:
     api.publish(queue, "x", "y")
-    told = api.get("overview")
-    assert told["ready"]
-    assert told["code"] == compiled.state.value
-    assert told["totals"]["ready"] >= 2
-    assert told["totals"]["oldest"] is not None
-    assert queue in told["busiest"]
-    assert told["listeners"]["http"] == [broker.addresses["http"]]
-    assert told["disk"]["free_bytes"] > 0
+    overview = api.get("overview")
+    assert overview["ready"]
+    assert overview["code"] == compiled.state.value
+    assert overview["totals"]["ready"] >= 2
+    assert overview["totals"]["oldest"] is not None
+    assert queue in overview["busiest"]
+    assert overview["listeners"]["http"] == [broker.addresses["http"]]
+    assert overview["disk"]["free_bytes"] > 0
     assert eventually(lambda: api.get("overview")["totals"]["rates"]["published"] >= 0)
     assert api.get("history")["items"][-1]["ready"] >= 2
 
@@ -174,8 +174,8 @@ def test_an_import_that_would_be_refused_half_way_changes_nothing(
         api.publish("default/full", "x")
     before = api.get("definitions")
     for dry in ("", "&dry_run=true"):
-        told = api.refused("POST", f"definitions?remove={remove}{dry}", wanted)
-        assert words in told["detail"]
+        refusal = api.refused("POST", f"definitions?remove={remove}{dry}", wanted)
+        assert words in refusal["detail"]
     assert api.get("definitions") == before
     assert api.get("audit", action="import-definitions")["items"][0]["outcome"] == "refused"
 
@@ -199,10 +199,10 @@ def test_an_import_that_is_refused_half_way_says_what_was_done() -> None:
     changes = [Change(what="queue", name=f"a/{n}", action="create", after=QueueRules()) for n in range(1, 6)]
     with pytest.raises(ApiProblem) as caught:
         asyncio.run(Importer(broker, Mirror(broker)).apply(changes, "somebody"))
-    told = caught.value.problem
-    assert "2 of 5 changes were made, up to create queue a/2; then create queue a/3 was refused" in told.detail
-    assert [each["name"] for each in told.current["made"]] == ["a/1", "a/2"]
-    assert (told.current["refused"]["name"], told.current["left"]) == ("a/3", 3)
+    refusal = caught.value.problem
+    assert "2 of 5 changes were made, up to create queue a/2; then create queue a/3 was refused" in refusal.detail
+    assert [each["name"] for each in refusal.current["made"]] == ["a/1", "a/2"]
+    assert (refusal.current["refused"]["name"], refusal.current["left"]) == ("a/3", 3)
     store = StateFile("")
     Audit(store).record_refusal(BY_NAME["import-definitions"], {}, Caller("x", "", Allowed(open=False)), caught.value)
     [entry] = store.rows("select outcome, after from audit")
@@ -395,16 +395,16 @@ def events(api: Api, **query: Any) -> Generator[tuple[str, Any], None, None]:
 
 
 def test_the_stream_tells_what_happens(api: Api, queue: str) -> None:
-    told: dict[str, Any] = {}
+    latest: dict[str, Any] = {}
     published = False
     for name, value in events(api, queue=queue, every=0.5):
-        told[name] = value
+        latest[name] = value
         if not published:
             api.publish(queue, "x")
             published = True
         if name == "queue" and value["ready"] == 1:
             break
-    assert {"overview", "queue"} <= told.keys()
+    assert {"overview", "queue"} <= latest.keys()
 
 
 def test_the_stream_is_for_who_may_see(api: Api, queue: str) -> None:
@@ -485,8 +485,8 @@ def test_a_backup_under_load_has_every_confirmed_message(tmp_path: Path) -> None
     restore_backup(backup["folder"], str(restored / "data"))
     with WebBroker(restored) as other:
         there = Api(other.addresses["http"], token)  # tokens are part of it
-        told = there.get("queues/default/load")
-        assert before <= told["ready"] <= len(confirmed)
+        restored = there.get("queues/default/load")
+        assert before <= restored["ready"] <= len(confirmed)
         page = there.all("queues/default/load/messages", limit=1000)
         assert [each["payload"]["value"] for each in page] == confirmed[: len(page)]
 

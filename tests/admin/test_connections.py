@@ -66,7 +66,7 @@ def test_clients_without_a_token_keep_nobody_out(api: Api, begun: bytes) -> None
 
 
 def test_unfinished_requests_with_a_token_keep_no_probe_out(tmp_path: Path) -> None:
-    """They have their places, and those who come later are told; probes and logins need none of them."""
+    """They have their places, and later requests are rejected; probes and logins need none of them."""
     with WebBroker(tmp_path) as broker:
         api = broker.api
         api.do("PUT", "queues/default/q", {})

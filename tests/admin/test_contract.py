@@ -45,10 +45,10 @@ def test_bodies_refuse_fields_that_nobody_knows(route: Route) -> None:
 
 
 def test_every_reference_of_the_document_leads_somewhere() -> None:
-    told = document("1", "cookie")
-    text = msgspec.json.encode(told).decode()
+    openapi = document("1", "cookie")
+    text = msgspec.json.encode(openapi).decode()
     named = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', text))
-    assert named <= told["components"]["schemas"].keys()
-    assert {each["operationId"] for path in told["paths"].values() for each in path.values()} == {
+    assert named <= openapi["components"]["schemas"].keys()
+    assert {each["operationId"] for path in openapi["paths"].values() for each in path.values()} == {
         route.name for route in ROUTES
     }

@@ -81,8 +81,8 @@ def test_ready_messages_are_moved_and_stay_after_a_restart(tmp_path: Path) -> No
         broker.start()
         api = broker.api
         assert payloads(api, "default/to", "ready") == wanted
-        told = api.get("queues/default/from")
-        assert (told["ready"], told["delayed"], told["counters"]["moved_out"]) == (0, 0, 601)
+        source = api.get("queues/default/from")
+        assert (source["ready"], source["delayed"], source["counters"]["moved_out"]) == (0, 0, 601)
 
 
 def test_newer_messages_before_the_old_ones_stop_no_job(api: Api, queue: str) -> None:

@@ -64,11 +64,11 @@ def test_a_life_is_told_piece_by_piece(
 def test_few_blocks_are_read_of_many(view: JournalView, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it costs is not the number of blocks: reading one takes longer than looking through thousands of bytes."""
     read: list[int] = []
-    told = journal_view._events_of
+    events_of = journal_view._events_of
 
     def counted(block: Block, position: int, start: int, stop: int) -> list[LifeEvent]:
         read.append(block.first)
-        return told(block, position, start, stop)
+        return events_of(block, position, start, stop)
 
     monkeypatch.setattr(journal_view, "_events_of", counted)
     for position, blocks in ((1, 0), (7, 1), (501, 1), (5001, 1)):

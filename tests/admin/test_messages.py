@@ -18,8 +18,8 @@ def test_browsing_takes_nothing(api: Api, queue: str) -> None:
     api.publish(queue, "first", priority=5)
     for limit in (1, 3, 8, 100):
         assert browse(api, queue, limit=limit) == ["first", *(f"m{number}" for number in range(7))]
-    told = api.get(f"queues/{path_of(queue)}")
-    assert (told["ready"], told["out"], told["counters"]["delivered"]) == (8, 0, 0)
+    detail = api.get(f"queues/{path_of(queue)}")
+    assert (detail["ready"], detail["out"], detail["counters"]["delivered"]) == (8, 0, 0)
 
 
 def test_states_are_apart(api: Api, queue: str) -> None:
@@ -161,7 +161,7 @@ def test_a_message_is_deleted_once(api: Api, queue: str) -> None:
 
 
 def test_the_life_of_a_message(broker: WebBroker, api: Api) -> None:
-    """Published, delivered and lost, dead by the rule, redriven, deleted: all of it is told, and who did it."""
+    """Published, delivered and lost, dead by the rule, redriven, deleted: all events are listed, with their author."""
     api.do("PUT", "queues/default/sspq2", {"rules": {"max_deliveries": 1}})
     (made,) = api.publish("default/sspq2", "x")
     broker.kill_messages("default/sspq2")

@@ -1,4 +1,4 @@
-"""Connections and locks: told, closed, released. Readers and writers."""
+"""Connections and locks: listed, closed, released. Readers and writers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_a_lock_is_released(broker: WebBroker, api: Api) -> None:
         assert blind.all("locks") == []
         assert blind.refused("DELETE", f"locks/{lock['message']}")["code"] == "not-found"
         api.do("DELETE", f"locks/{lock['message']}")
-        told = api.get("queues/default/locked")
-        assert (told["ready"], told["out"]) == (1, 0)
+        detail = api.get("queues/default/locked")
+        assert (detail["ready"], detail["out"]) == (1, 0)
         assert api.refused("DELETE", f"locks/{lock['message']}")["code"] == "not-found"
 
 
@@ -58,9 +58,9 @@ def test_consumers_are_counted_and_listed_by_queue(broker: WebBroker, api: Api) 
         messages = client.consume(window=5)
         client.publish(b"x")
         next(iter(messages)).ack()
-        told = eventually(lambda: found if (found := api.get("queues/default/wanted"))["consumers"] else None)
-        assert told["consumers"] == 1
-        assert told["counters"]["delivered"] == 1
+        detail = eventually(lambda: found if (found := api.get("queues/default/wanted"))["consumers"] else None)
+        assert detail["consumers"] == 1
+        assert detail["counters"]["delivered"] == 1
         (mine,) = api.all("connections", queue="default/wanted")
         assert mine["protocol"] == "phpmq"
         (wish,) = api.get(f"connections/{mine['id']}")["subscriptions"]
@@ -76,9 +76,9 @@ def test_a_connection_that_polls_is_a_consumer(broker: WebBroker, api: Api) -> N
     with connect(broker.url("kokaq", "/default/polled")) as client:
         assert client.pop() is None
         api.publish("default/polled", "x", "y")
-        told = eventually(lambda: found if (found := api.get("queues/default/polled"))["consumers"] else None)
-        assert (told["consumers"], told["ready"]) == (1, 2)
-        assert "backlog" not in told["states"]
+        detail = eventually(lambda: found if (found := api.get("queues/default/polled"))["consumers"] else None)
+        assert (detail["consumers"], detail["ready"]) == (1, 2)
+        assert "backlog" not in detail["states"]
         (mine,) = api.all("connections", queue="default/polled")
         assert (mine["protocol"], mine["consumers"]) == ("kokaq", 1)
         assert client.lock() is not None

@@ -13,8 +13,8 @@ def test_pipelines_tell_their_last_batch_and_the_report_is_a_page_without_rights
     for name, batch, done in (("archive", 7, True), ("insight", 3, False)):
         folder = lake / "_penstock" / name
         folder.mkdir(parents=True)
-        told = {"query": "q", "batch": batch, "moves": [], "position": 1, "done": done, "state": {"rows": 40}}
-        (folder / "ledger.json").write_text(json.dumps(told))
+        ledger = {"query": "q", "batch": batch, "moves": [], "position": 1, "done": done, "state": {"rows": 40}}
+        (folder / "ledger.json").write_text(json.dumps(ledger))
     (lake / "_penstock" / "broken").mkdir()
     (lake / "_penstock" / "broken" / "ledger.json").write_text("{")
     (lake / "insight").mkdir()

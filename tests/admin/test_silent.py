@@ -1,4 +1,4 @@
-"""A broker that hangs: whoever watches it is told soon, and nothing of what is shown passes for now."""
+"""A broker that hangs: observers learn of it soon, and no old figure passes as current."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_a_broker_that_hangs_is_not_ready(tmp_path: Path) -> None:
         assert before["ready"]
         assert metrics(api)["penstock_broker_silence_seconds"] == "0"
         with stopped(broker):
-            told = api.ask("GET", "/readyz")
-            assert (told.status, told.value["ok"]) == (503, False)
-            assert "the broker has not answered for" in told.value["reasons"][0]
+            readiness = api.ask("GET", "/readyz")
+            assert (readiness.status, readiness.value["ok"]) == (503, False)
+            assert "the broker has not answered for" in readiness.value["reasons"][0]
             assert Api(api.address).ask("GET", "/healthz").status == 200
             overview = api.get("overview")
             assert (overview["ready"], overview["totals"]) == (False, before["totals"])

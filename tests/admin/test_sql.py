@@ -188,10 +188,10 @@ def test_every_type_of_value_is_answered(filled: Api) -> None:
     ],
 )
 def test_no_folder_of_the_broker_is_named(filled: Api, query: str) -> None:
-    told = filled.ask("POST", "/api/v1/sql", {"query": query}).body.decode()
-    assert str(Path.home()) not in told
-    assert str(Path.cwd()) not in told
-    assert ".duckdb" not in told
+    text = filled.ask("POST", "/api/v1/sql", {"query": query}).body.decode()
+    assert str(Path.home()) not in text
+    assert str(Path.cwd()) not in text
+    assert ".duckdb" not in text
 
 
 def test_parquet_keeps_the_types(filled: Api) -> None:

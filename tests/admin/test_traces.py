@@ -64,8 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
-        as_told = (self.path, self.headers["content-type"], self.headers["content-encoding"])
-        right = as_told == ("/v1/traces", "application/x-protobuf", "gzip")
+        request = (self.path, self.headers["content-type"], self.headers["content-encoding"])
+        right = request == ("/v1/traces", "application/x-protobuf", "gzip")
         self.server.asked += 1
         if self.server.status == 200 and right:
             self.server.requests.append(ExportTraceServiceRequest.FromString(gzip.decompress(body)))
@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, *told: Any) -> None:
+    def log_message(self, *args: Any) -> None:
         """Silent."""
 
 
@@ -88,7 +88,7 @@ def traced(folder: Path, url: str, **more: Any) -> WebBroker:
     return WebBroker(folder, traces={"endpoint": url, **more})
 
 
-def told(span: Span) -> dict[str, Any]:
+def attributes(span: Span) -> dict[str, Any]:
     return {
         each.key: each.value.int_value if each.value.HasField("int_value") else each.value.string_value
         for each in span.attributes
@@ -117,17 +117,20 @@ def test_a_message_is_one_trace_from_publish_to_settle(tmp_path: Path, collector
     assert [publish.kind, process.kind, settle.kind] == kinds
     assert 0 < publish.start_time_unix_nano == publish.end_time_unix_nano <= process.start_time_unix_nano
     assert process.start_time_unix_nano < process.end_time_unix_nano == settle.start_time_unix_nano
-    assert told(publish) == {
+    assert attributes(publish) == {
         "messaging.system": "penstock",
         "messaging.operation.name": "publish",
         "messaging.operation.type": "send",
         "messaging.destination.name": "default/good",
-        "messaging.message.id": told(settle)["messaging.message.id"],
+        "messaging.message.id": attributes(settle)["messaging.message.id"],
         "messaging.message.body.size": 5,
         "network.protocol.name": "kokaq",
     }
-    assert told(process)["penstock.outcome"] == told(settle)["penstock.outcome"] == "acknowledged"
-    assert (told(process)["messaging.operation.type"], told(process)["penstock.deliveries"]) == ("process", 1)
+    assert attributes(process)["penstock.outcome"] == attributes(settle)["penstock.outcome"] == "acknowledged"
+    assert (attributes(process)["messaging.operation.type"], attributes(process)["penstock.deliveries"]) == (
+        "process",
+        1,
+    )
     assert process.status.code == settle.status.code == Status.STATUS_CODE_UNSET
     resource = collector.requests[0].resource_spans[0].resource
     assert {each.key: each.value.string_value for each in resource.attributes}["service.name"] == "penstock"
@@ -142,10 +145,13 @@ def test_a_rejected_message_is_an_error_and_a_redriven_one_goes_on(tmp_path: Pat
             message.reject()
         spans = named(collector.wait("default/bad", 3))
         for name in ("process", "settle"):
-            assert (told(spans[name])["penstock.outcome"], told(spans[name])["error.type"]) == ("dead", "rejected")
-            assert told(spans[name])["penstock.reason"] == spans[name].status.message == "rejected"
+            assert (attributes(spans[name])["penstock.outcome"], attributes(spans[name])["error.type"]) == (
+                "dead",
+                "rejected",
+            )
+            assert attributes(spans[name])["penstock.reason"] == spans[name].status.message == "rejected"
             assert spans[name].status.code == Status.STATUS_CODE_ERROR
-        named_by = told(spans["publish"])["messaging.message.id"]
+        named_by = attributes(spans["publish"])["messaging.message.id"]
         broker.api.do("POST", "jobs", {"kind": "redrive", "queue": "default/bad", "ids": [named_by]})
         spans = named(collector.wait("default/bad", 4))
         assert spans["redrive"].parent_span_id == spans["publish"].span_id

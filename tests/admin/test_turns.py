@@ -113,8 +113,8 @@ def test_no_request_takes_the_loop_for_long(asked: Asked, path: str, monkeypatch
             await service.mirror.refresh()
             meter = TurnMeter()
             with meter.on():
-                status, told = await ask(service, f"/api/v1/{path}")
-            assert status == 200, told
+                status, body = await ask(service, f"/api/v1/{path}")
+            assert status == 200, body
             assert meter.most < TURN, meter.what
         finally:
             service.stop()

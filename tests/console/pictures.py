@@ -94,7 +94,7 @@ def read(address: str, token: str) -> None:
 
 
 class Traffic(threading.Thread):
-    """Clients of PHPMQ that publish and work off, until told to stop."""
+    """Clients of PHPMQ that publish and work off, until stopped."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -168,7 +168,7 @@ def take(browser: Browser, api: Api, look: str) -> None:
 
 
 def small(png: bytes, path: Path) -> None:
-    """Write a screenshot with its most frequent colours that can be told apart, 256 at most."""
+    """Write a screenshot with its most frequent colours that can be distinguished, 256 at most."""
     picture = Image.open(BytesIO(png)).convert("RGB")
     chosen: list[tuple[int, int, int]] = []
     counted: Any = picture.getcolors(2**24)

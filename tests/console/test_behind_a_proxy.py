@@ -63,8 +63,8 @@ def asked(
         sent = {"content-type": "application/json", **headers}
         connection.request(method, path, None if body is None else json.dumps(body), sent)
         answer = connection.getresponse()
-        told = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, told, json.loads(answer.read())
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, headers, json.loads(answer.read())
 
 
 @pytest.mark.parametrize("directives", [KEEP_HOST, OTHER_HOST], ids=["keeps the host", "rewrites the host"])
@@ -86,12 +86,12 @@ def test_a_client_that_names_its_origin_alone(broker: WebBroker, certificate: Ce
     """Older browsers send ``Origin`` without ``Sec-Fetch-Site``."""
     login = {"token": broker.api.token}
     with terminating_tls(tmp_path / "proxy", where(broker), certificate, OTHER_HOST) as port:
-        status, headers, told = asked(port, "POST", "/api/v1/session", {"origin": f"https://{NAME}"}, login)
-        assert (status, "; Secure" in headers["set-cookie"]) == (200, True), told
+        status, headers, body = asked(port, "POST", "/api/v1/session", {"origin": f"https://{NAME}"}, login)
+        assert (status, "; Secure" in headers["set-cookie"]) == (200, True), body
         for other in ("https://evil.example", f"http://{NAME}", f"https://{NAME}:444", "null"):
-            status, _, told = asked(port, "POST", "/api/v1/session", {"origin": other}, login)
-            assert (status, told["field"]) == (403, "header.Origin")
-            assert "public_url" in told["detail"]
+            status, _, body = asked(port, "POST", "/api/v1/session", {"origin": other}, login)
+            assert (status, body["field"]) == (403, "header.Origin")
+            assert "public_url" in body["detail"]
 
 
 def test_clients_of_a_proxy_have_addresses_of_their_own(
@@ -143,9 +143,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
 def test_a_name_that_is_not_ours_is_refused(plain: WebBroker) -> None:
     port, path = int(where(plain).rpartition(":")[2]), "/api/v1/overview"
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example", "::", ""):
-        status, _, told = asked(port, "GET", path, {"host": host}, tls=False)
-        assert (status, told["field"]) == (403, "header.Host"), host
-        assert "host_names" in told["detail"]
+        status, _, body = asked(port, "GET", path, {"host": host}, tls=False)
+        assert (status, body["field"]) == (403, "header.Host"), host
+        assert "host_names" in body["detail"]
     for shown in ("Bearer junk", "Bearer", "Bearer ", "", "Basic eDp5"):
         junk = {"host": "evil.example", "authorization": shown}
         assert asked(port, "GET", path, junk, tls=False)[0] in (401, 403), shown

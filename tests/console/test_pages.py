@@ -231,7 +231,7 @@ def test_a_copy_of_a_dead_letter_is_edited_and_its_life_is_shown(visit: Visit, a
     events = page.get_by_role("listitem").filter(has=page.locator("time"))
     expect(events).to_have_count(3)
     expect(events).to_contain_text(["Published", "Became a dead letter", "Redriven"])
-    expect(events.nth(1)).to_contain_text("its time to live ran out")
+    expect(events.nth(1)).to_contain_text("its time to live expired")
 
 
 def test_a_connection_is_looked_at_and_closed(visit: Visit, api: Api, broker: BrokerProcess) -> None:

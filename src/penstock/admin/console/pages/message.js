@@ -14,7 +14,7 @@ const KINDS = {
   published: ["ready", "Published"], carried: ["", "Carried forward"], returned: ["delayed", "Returned"], requeued: ["delayed", "Requeued at the end"], dead: ["dead", "Became a dead letter"],
   redriven: ["ready", "Redriven"], acknowledged: ["good", "Acknowledged"], popped: ["good", "Popped"], dropped: ["dead", "Dropped"], purged: ["dead", "Purged"], dead_purged: ["dead", "Purged from the dead letters"],
 };
-const WHY = { rejected: "a consumer rejected it", retries: "its retries ran out", expired: "its time to live expired", deliveries: "it was delivered too often", overflow: "its queue was full", lost: "its connection was lost", released: "the consumer released it", lock_expired: "its lock expired", deleted: "an operator removed it", damaged: "its payload is damaged on the disk" };
+const WHY = { rejected: "a consumer rejected it", retries: "its retries were exhausted", expired: "its time to live expired", deliveries: "it was delivered too often", overflow: "its queue was full", lost: "its connection was lost", released: "the consumer released it", lock_expired: "its lock expired", deleted: "an operator removed it", damaged: "its payload is damaged on the disk" };
 
 export function MessagePage({ parts, query }) {
   const [namespace, queue, id] = parts;
