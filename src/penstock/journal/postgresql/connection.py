@@ -43,9 +43,9 @@ class Connection:
         self._lock = RLock()
 
     @property
-    def number(self) -> int:
-        """Changes when the connection is opened again."""
-        return self._session.number
+    def generation(self) -> int:
+        """How often the connection was opened so far."""
+        return self._session.generation
 
     def rows(self, statement: str, values: Any = None, *, changes: bool = False) -> list[Any]:
         """The rows that a statement returns."""
@@ -57,8 +57,8 @@ class Connection:
         with self._lock:
             return self._execute(self._text(statement, values, **names), values, changes=True).rowcount
 
-    def counts(self, statement: str, values: dict[str, Any]) -> bool:
-        """Whether a statement that changes something, and returns a count of what it found ours, counts any."""
+    def change_as_owner(self, statement: str, values: dict[str, Any]) -> bool:
+        """Run a change that returns 1, or 0 if another epoch has begun. Returns whether it was done."""
         return bool(self.rows(statement, values, changes=True)[0][0])
 
     def optional_value(self, statement: str, values: Any = None) -> Any:

@@ -188,11 +188,11 @@ class PostgresDatabase(PostgresReader, Database):
 
     @override
     def trim(self, epoch: int, low: int, keep: Collection[int]) -> bool:
-        return self._connection.counts(statements.TRIM, {"epoch": epoch, "low": low, "keep": list(keep)})
+        return self._connection.change_as_owner(statements.TRIM, {"epoch": epoch, "low": low, "keep": list(keep)})
 
     @override
     def unkeep(self, epoch: int, first: int) -> bool:
-        return self._connection.counts(statements.UNKEEP, {"epoch": epoch, "first": first})
+        return self._connection.change_as_owner(statements.UNKEEP, {"epoch": epoch, "first": first})
 
     @override
     def drop(self) -> bool:
@@ -211,11 +211,11 @@ class PostgresDatabase(PostgresReader, Database):
     @override
     def put_checkpoint(self, epoch: int, position: int, parts: Iterable[bytes], keep: int) -> bool:
         values = {"epoch": epoch, "position": position, "older": keep - 1}
-        if not self._connection.counts(statements.CLEAR_CHECKPOINT, values):
+        if not self._connection.change_as_owner(statements.CLEAR_CHECKPOINT, values):
             return False
         for number, part in enumerate(parts):
             self._connection.change(statements.PUT_CHECKPOINT, (epoch, number, part))
-        return self._connection.counts(statements.KEEP_CHECKPOINT, values)
+        return self._connection.change_as_owner(statements.KEEP_CHECKPOINT, values)
 
     @override
     def put_value(self, epoch: int, name: str, value: bytes) -> bool:
@@ -224,7 +224,7 @@ class PostgresDatabase(PostgresReader, Database):
     @override
     def move_value(self, epoch: int, name: str, to: str | None) -> bool:
         statement = statements.REMOVE_VALUE if to is None else statements.RENAME_VALUE
-        return self._connection.counts(statement, {"epoch": epoch, "name": name, "to": to})
+        return self._connection.change_as_owner(statement, {"epoch": epoch, "name": name, "to": to})
 
 
 def _shard(row: tuple[Any, ...]) -> ShardRow:

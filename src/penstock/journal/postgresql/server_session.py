@@ -61,7 +61,7 @@ class ServerSession:
         #: Whether a pooler gives us another server session for each transaction.
         self.is_shared = False
         #: How many connections were opened so far.
-        self.number = 0
+        self.generation = 0
         self._parameters = self._parse(address)
         self._connection: psycopg.Connection[Any] | None = None
         self._is_read_only = False
@@ -95,7 +95,7 @@ class ServerSession:
                 self._connection = None
                 raise self._unreachable(error) from error
             self._interruption.add(self._connection)
-            self.number += 1
+            self.generation += 1
             with self.explaining():
                 self._prepare(self._connection)
         return self._connection

@@ -24,7 +24,7 @@ class JournalTables:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._where = connection.where
-        #: The number of the connection on which the version was checked.
+        #: The connection's generation when the version was checked.
         self._checked = -1
 
     def version(self) -> int | None:
@@ -50,7 +50,7 @@ class JournalTables:
 
     def check_version(self) -> None:
         """Raise DatabaseRefused unless there are tables of this version. Each connection is checked once."""
-        if self._checked == self._connection.number:
+        if self._checked == self._connection.generation:
             return
         found = self.version()
         if found is None:
@@ -62,7 +62,7 @@ class JournalTables:
                 f"{self._where} has version {found} of the tables: this Penstock uses version {VERSION}. Use the"
                 " Penstock that made them, or an empty schema (?schema=NAME)"
             )
-        self._checked = self._connection.number
+        self._checked = self._connection.generation
 
     def make(self, incarnation: Callable[[], int]) -> None:
         """Make the tables if the schema is empty. ``incarnation`` is read once they are there."""

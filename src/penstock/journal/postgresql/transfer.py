@@ -199,7 +199,7 @@ class ArrivalDatabase(PostgresDatabase):
     def put_extent(self, epoch: int, extent: TransferExtent, *, finished: bool) -> bool:
         """Add an extent, unless it exists."""
         values = {"epoch": epoch, "header": extent.header, "size": extent.size, "finished": finished}
-        return self._connection.counts(_PUT_EXTENT, values | extent.sums._asdict())
+        return self._connection.change_as_owner(_PUT_EXTENT, values | extent.sums._asdict())
 
     def put_blocks(self, epoch: int, extent: int, blocks: list[TransferBlock]) -> bool:
         """Add blocks, all or none."""
