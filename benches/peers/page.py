@@ -158,7 +158,7 @@ every single message are left out.
 def _durability(findings: Findings) -> str:
     servers = {each.server.key: each.server for each in CONTESTANTS if each.server.title in findings.versions}
     rows = [[each.title, findings.versions[each.title], each.durability] for each in servers.values()]
-    return f"## Durability\n\n{_table(['', 'version', 'a message that was confirmed is'], rows)}"
+    return f"## Durability\n\n{_table(['', 'version', 'a confirmed message is'], rows)}"
 
 
 def _generator(findings: Findings) -> str:

@@ -414,14 +414,14 @@ class TestReadersAndWriters:
     """Over HTTP; over Flight they have tests of their own."""
 
     @pytest.mark.parametrize(
-        ("group", "forget", "nobody"),
+        ("group", "forget", "text"),
         [
             ("readers", "forget", "there are no readers\n"),
             ("writers", "drop", "no writer is remembered\n"),
         ],
     )
-    def test_nobody(self, run: Run, group: str, forget: str, nobody: str) -> None:
-        assert run(group, "list") == (0, "", nobody)
+    def test_an_empty_list(self, run: Run, group: str, forget: str, text: str) -> None:
+        assert run(group, "list") == (0, "", text)
         assert run(group, forget, "x", "--json").json == [{group.removesuffix("s"): "x", "known": False}]
         assert run(group, forget, "x").code == 4
 

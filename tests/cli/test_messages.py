@@ -291,7 +291,7 @@ def test_several_hosts(broker: BrokerProcess) -> None:
 
 
 def test_receiving_goes_on_where_it_is_served_now(tmp_path: Path) -> None:
-    """What was taken and not acknowledged when its broker ended is told of, and the command goes on."""
+    """Messages without an acknowledgement when their broker stopped are reported, and the command continues."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     with BrokerProcess(tmp_path / "a") as one, BrokerProcess(tmp_path / "b") as two:

@@ -1,4 +1,4 @@
-"""``penstock pipeline``: what is wrong is told in the first seconds, before Spark is started."""
+"""``penstock pipeline`` reports mistakes within seconds, before it starts Spark."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class TestLife:
             [listener] = broker.listeners()
             address = listener["address"]
             assert penstock("ping", f"kokaq+tls://{address}?ca={tmp_path}/ca.pem").code == 0
-            assert penstock("ping", f"kokaq+tls://{address}").code == 1, "an authority that nobody knows"
+            assert penstock("ping", f"kokaq+tls://{address}").code == 1, "an unknown authority"
             assert penstock("ping", f"kokaq://{address}?timeout=2").code == 1, "no TLS"
             broker.send_signal(signal.SIGHUP)
             assert penstock("ping", f"kokaq+tls://{address}?ca={tmp_path}/ca.pem").code == 0
@@ -260,7 +260,7 @@ print(Path("/proc/self/cmdline").read_text())"""
 
 
 def test_variables_of_a_service_do_not_end_it(tmp_path: Path) -> None:
-    """Kubernetes puts these into every container beside a service named penstock; a typing error is told."""
+    """Kubernetes puts these into every container beside a service named penstock; a misspelt one is reported."""
     others = {
         "PENSTOCK_PORT": "tcp://10.0.0.1:9100",
         "PENSTOCK_SERVICE_HOST": "10.0.0.1",

@@ -96,7 +96,7 @@ def test_a_login_link_holds_until_it_is_revoked(tmp_path: Path) -> None:
         told = {"addresses": broker.addresses, "console": login.link}
         check_the_login_link(told)
         login.revoke()
-        with pytest.raises(AssertionError, match="not known"):
+        with pytest.raises(AssertionError, match="is unknown"):
             check_the_login_link(told)
         file.write_text("of another broker")
         assert create_login_link(address, file) is None

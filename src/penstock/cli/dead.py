@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from penstock.admin.resources.common import Page
-from penstock.admin.resources.messages import DeadGroup, DeadQuery, Job, NewJob
+from penstock.admin.resources.messages import DeadGroup, DeadQuery, Job, NewJob, Search
 from penstock.admin.resources.queues import Purge, QueueDetail
 from penstock.cli.api import Api, queue_of
 from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.job_progress import background_option, finish
-from penstock.cli.message_search import search_of, search_options, show_messages
+from penstock.cli.message_search import search_options, show_messages
 from penstock.cli.output import age, json_option
 from penstock.cli.pages import ListRange, page_options, pages, show_pages
 
@@ -59,7 +57,7 @@ def list_dead(pattern: str, as_json: bool, want: ListRange, api: Api) -> None:
 @page_options
 @api_options
 @json_option
-def show(queue: str, as_json: bool, want: ListRange, api: Api, **flags: Any) -> None:
+def show(queue: str, as_json: bool, want: ListRange, api: Api, search: Search | None) -> None:
     """Show the dead letters of a queue without taking them.
 
     \b
@@ -67,7 +65,7 @@ def show(queue: str, as_json: bool, want: ListRange, api: Api, **flags: Any) -> 
       penstock dead show shop/orders
       penstock dead show shop/orders --all --json > dead.json
     """
-    show_messages(api, queue, "dead", search_of(flags), want, as_json=as_json)
+    show_messages(api, queue, "dead", search, want, as_json=as_json)
 
 
 @command.command("redrive", short_help="Send dead letters back to work.")
@@ -87,7 +85,7 @@ def redrive(
     background: bool,
     as_json: bool,
     api: Api,
-    **flags: Any,
+    search: Search | None,
 ) -> int:
     """Send dead letters back to work: those with these IDs, those that a search finds, or all.
 
@@ -99,7 +97,6 @@ def redrive(
     """
     for name in filter(None, (queue, target)):
         queue_of(name)
-    search = search_of(flags)
     job = NewJob(kind="redrive", queue=queue, target=target, ids=list(messages), search=search, rate=rate)
     return finish(api, api.ask("create-job", Job, body=job), background=background, as_json=as_json)
 
@@ -114,7 +111,7 @@ def redrive(
 @json_option
 def purge(
     queue: str, messages: tuple[str, ...], yes: bool, background: bool, as_json: bool, api: Api,
-    **flags: Any,
+    search: Search | None,
 ) -> int:  # fmt: skip
     """Remove dead letters for good: those with these IDs, those that a search finds, or all.
 
@@ -123,7 +120,7 @@ def purge(
       penstock dead purge shop/orders
       penstock dead purge shop/orders --reason expired --yes
     """
-    place, search = queue_of(queue), search_of(flags)
+    place = queue_of(queue)
     if messages or search is not None:
         which = f"{len(messages)} dead letters" if messages else "the dead letters that the search finds"
         confirm(f"This removes {which} of {queue} for good", yes=yes)

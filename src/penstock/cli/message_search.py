@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import wraps
 from typing import Any, get_args
 
 import click
@@ -15,6 +17,8 @@ from penstock.cli.api_options import with_options
 from penstock.cli.output import amount, when
 from penstock.cli.pages import ListRange, pages, show_pages
 
+#: The fields of ``Search``, which are the options' names.
+FIELDS = Search.__struct_fields__
 COLUMNS = ("ID", "PUBLISHED", "PRIORITY", "DELIVERIES", "SIZE", "PAYLOAD")
 
 
@@ -27,10 +31,16 @@ def moment_of(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def search_options(command: Any) -> Any:
-    """Options that select messages; ``search_of`` reads them."""
+def search_options(command: Callable[..., Any]) -> Any:
+    """Options that select messages. The command receives them as ``search``, which is None for all messages."""
+
+    @wraps(command)
+    def called(**flags: Any) -> Any:
+        search = Search(**{name: flags.pop(name) for name in FIELDS})
+        return command(search=None if search == Search() else search, **flags)
+
     return with_options(
-        command,
+        called,
         click.option("--text", metavar="TEXT", default="", help="Only messages with this in their payload."),
         click.option("--hex", metavar="HEX", default="", help="The same as bytes, in hex."),
         click.option("--id", metavar="HEX", default="", help="Only messages whose ID begins like this."),
@@ -40,16 +50,6 @@ def search_options(command: Any) -> Any:
         click.option("--reason", type=click.Choice(get_args(DeadReason)), help="Only those dead for this reason."),
         click.option("--deliveries", type=click.IntRange(0), default=0, metavar="N", help="Delivered N times or more."),
     )
-
-
-#: The fields of ``Search``, which are the options' names.
-FIELDS = Search.__struct_fields__
-
-
-def search_of(flags: dict[str, Any]) -> Search | None:
-    """Remove the options from the flags. None selects all messages."""
-    found = Search(**{name: flags.pop(name) for name in FIELDS})
-    return None if found == Search() else found
 
 
 def show_messages(

@@ -22,6 +22,7 @@ from penstock.admin.resources.messages import (
     NewMessage,
     Publish,
     Published,
+    Search,
 )
 from penstock.admin.resources.peers import Lock, LocksQuery
 from penstock.cli.api import Api, queue_of
@@ -29,7 +30,7 @@ from penstock.cli.api_options import api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
-from penstock.cli.message_search import payload_text, search_of, search_options, show_messages
+from penstock.cli.message_search import payload_text, search_options, show_messages
 from penstock.cli.output import json_option, note, print_done, print_json, say, when
 from penstock.cli.pages import ListRange, page_options, pages, show_one, show_pages
 
@@ -60,7 +61,7 @@ def command() -> None:
 @page_options
 @api_options
 @json_option
-def list_messages(queue: str, state: Any, as_json: bool, want: ListRange, api: Api, **flags: Any) -> None:
+def list_messages(queue: str, state: Any, as_json: bool, want: ListRange, api: Api, search: Search | None) -> None:
     """Browse or search the messages of a queue in order, without taking them.
 
     \b
@@ -69,7 +70,6 @@ def list_messages(queue: str, state: Any, as_json: bool, want: ListRange, api: A
       penstock messages list shop/orders --state out
       penstock messages list shop/orders --text error --published-from 2026-01-05T12:00:00Z --json
     """
-    search = search_of(flags)
     show_messages(api, queue, state, search, want, as_json=as_json)
 
 
@@ -176,7 +176,7 @@ def publish(
 @json_option
 def move(
     queue: str, messages: tuple[str, ...], target: str, state: Any, rate: float, background: bool, as_json: bool,
-    api: Api, **flags: Any,
+    api: Api, search: Search | None,
 ) -> int:  # fmt: skip
     """Move messages to another queue: those with these IDs, those that a search finds, or all.
 
@@ -186,7 +186,6 @@ def move(
       penstock messages move shop/orders --to shop/errors --text error --rate 100
     """
     queue_of(queue), queue_of(target)
-    search = search_of(flags)
     request = NewJob(kind="move", queue=queue, state=state, target=target, ids=list(messages), search=search, rate=rate)
     return finish(api, api.ask("create-job", Job, body=request), background=background, as_json=as_json)
 
@@ -208,7 +207,7 @@ def delete(
     background: bool,
     as_json: bool,
     api: Api,
-    **flags: Any,
+    search: Search | None,
 ) -> int:
     """Remove messages for good: those with these IDs, or those that a search finds. `penstock queue purge` removes all.
 
@@ -218,7 +217,6 @@ def delete(
       penstock messages delete shop/orders --text test --yes
     """
     queue_of(queue)
-    search = search_of(flags)
     if not messages and search is None:
         hint = f"penstock queue purge {queue} --state {state} removes all of them"
         raise CommandError("no message is selected: give IDs, or a search as in --text TEXT", hint, exit_code=WRONG_USE)

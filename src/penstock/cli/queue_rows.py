@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, get_args
 
 import click
@@ -14,27 +16,28 @@ from penstock.cli.output import age
 COLUMNS = ("QUEUE", "READY", "OUT", "DELAYED", "DEAD", "CONSUMERS", "OLDEST", "IN/S", "OUT/S", "DONE/S", "")
 
 
-def filter_options(command: Any) -> Any:
-    """Options that select and sort queues; ``query_of`` takes them."""
+def filter_options(command: Callable[..., Any], default_sort: QueueSort = "name") -> Any:
+    """Options that select and sort queues. The command receives them as ``query``."""
     states, sorts = get_args(QueueState), get_args(QueueSort)
+
+    @wraps(command)
+    def called(
+        *, pattern: str, state: QueueState | None, contains: str, sort: QueueSort | None, reverse: bool, **flags: Any
+    ) -> Any:
+        by = sort or default_sort
+        descending = (by not in ("name", "oldest")) != reverse  # the largest numbers are what one looks for
+        order: Order = "descending" if descending else "ascending"
+        query = QueuesQuery(pattern=pattern, state=state, contains=contains, sort=by, order=order)
+        return command(query=query, **flags)
+
     return with_options(
-        command,
+        called,
         click.argument("pattern", metavar="[PATTERN]", default="*"),
         click.option("--state", type=click.Choice(states), help="Only queues in this state."),
         click.option("--contains", metavar="TEXT", default="", help="Only queues with this in their name."),
         click.option("--sort", type=click.Choice(sorts), help="The column; all but name from the largest down."),
         click.option("--reverse", is_flag=True, help="Reverse the order."),
     )
-
-
-def query_of(
-    *, pattern: str, state: QueueState | None, contains: str, sort: QueueSort | None, reverse: bool
-) -> QueuesQuery:
-    """The query of these options. Numbers sort from the largest down, which is what one looks for."""
-    by = sort or "name"
-    descending = (by not in ("name", "oldest")) != reverse
-    order: Order = "descending" if descending else "ascending"
-    return QueuesQuery(pattern=pattern, state=state, contains=contains, sort=by, order=order)
 
 
 def row(queue: QueueSummary) -> tuple[object, ...]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from penstock.admin.resources.common import Page
-from penstock.admin.resources.queues import QueueSummary
+from penstock.admin.resources.queues import QueuesQuery, QueueSummary
 from penstock.cli.api import Api
 from penstock.cli.api_options import api_options
 from penstock.cli.output import json_option
 from penstock.cli.pages import ListRange, page_options, pages, show_pages
-from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
+from penstock.cli.queue_rows import COLUMNS, filter_options, row
 
 
 @click.command("queues")
@@ -20,9 +18,7 @@ from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 @page_options
 @api_options
 @json_option
-def command(
-    as_json: bool, pattern: str, state: Any, contains: str, sort: Any, reverse: bool, want: ListRange, api: Api,
-) -> None:  # fmt: skip
+def command(as_json: bool, query: QueuesQuery, want: ListRange, api: Api) -> None:
     """List queues that match PATTERN: messages by state, consumers, age of the oldest message, and rates.
 
     PATTERN is NAMESPACE/QUEUE with * and ?; a namespace alone is all its queues. `penstock top` shows changes.
@@ -36,6 +32,5 @@ def command(
 
     Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused.
     """
-    query = query_of(pattern=pattern, state=state, contains=contains, sort=sort, reverse=reverse)
     found = pages(api, "queues", Page[QueueSummary], query=query, want=want)
     show_pages(found, COLUMNS, row, as_json=as_json, nothing="there are no such queues")

@@ -11,7 +11,8 @@ import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -28,7 +29,7 @@ from penstock.cli.api_options import api_options
 from penstock.cli.displays import table, table_of
 from penstock.cli.errors import CommandError
 from penstock.cli.output import escape, json_option, print_json, say
-from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
+from penstock.cli.queue_rows import COLUMNS, filter_options, row
 
 #: Queues requested without a screen whose size limits them, and at most.
 USUAL = 20
@@ -56,7 +57,7 @@ class Snapshot(NamedTuple):
 
 
 @click.command("top")
-@filter_options
+@partial(filter_options, default_sort="ready")
 @click.option(
     "--every", type=click.FloatRange(0.5, 3600), default=2.0, metavar="S", help="Update interval. [default: 2]"
 )
@@ -66,10 +67,7 @@ class Snapshot(NamedTuple):
 @click.option("--once", is_flag=True, help="Print one snapshot as plain text.")
 @api_options
 @json_option
-def command(
-    as_json: bool, pattern: str, state: Any, contains: str, sort: Any, reverse: bool, every: float, limit: int | None,
-    once: bool, api: Api,
-) -> None:  # fmt: skip
+def command(as_json: bool, query: QueuesQuery, every: float, limit: int | None, once: bool, api: Api) -> None:
     """Watch the queues that match PATTERN and their rates, those with the most ready messages first.
 
     On a terminal this is a screen with keys to sort by, and q to quit. Elsewhere, and with --once, it is plain text.
@@ -83,7 +81,6 @@ def command(
 
     Exit codes: 0 left with q, or --once; 1 the broker is unreachable, 2 wrong use, 3 refused, 130 Ctrl-C.
     """
-    query = query_of(pattern=pattern, state=state, contains=contains, sort=sort or "ready", reverse=reverse)
     if sys.stdin.isatty() and sys.stdout.isatty() and not (once or as_json):
         Screen(api, query, every, limit).run()
         return
