@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from array import array
-
 import pytest
 
+from penstock.journal.format.block import OneEvent
 from penstock.journal.format.encoding import encode
 from penstock.journal.postgresql.database import BlockRow
-from penstock.journal.postgresql.log import _Fence
 from penstock.journal.postgresql.readahead import FIRST_STRETCH, KEPT_BLOCKS, KEPT_BYTES, STRETCH, BlockCache, ReadAhead
+from penstock.schema import Kind
 
 EXTENT = 1
 
 
 def row(position: int, size: int = 10) -> BlockRow:
     """A block with one event at a position."""
-    fence = _Fence(position, array("q", [0]), {"detail": [b"x" * size]})
+    fence = OneEvent.make(position, Kind.STARTED, 0, b"x" * size)
     data = encode(fence, 1, 0, synced=True).data
     return BlockRow(EXTENT, position, position + 1, 1, 0, data)
 

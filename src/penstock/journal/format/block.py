@@ -42,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.journal.format.checksum import crc32
-from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Column, Rows
+from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Column, Kind, Rows
 
 if sys.byteorder != "little":  # columns are written and read without conversion
     raise ImportError("penstock.journal needs a little-endian machine")
@@ -119,6 +119,23 @@ class Batch(Protocol):
     @property
     def columns(self) -> dict[str, array[int] | list[bytes]]:
         """The used columns of message rows and of other rows, with a value for each of these rows."""
+
+
+class OneEvent(NamedTuple):
+    """A batch of one event of the broker itself, with a detail."""
+
+    first: int
+    kinds: bytearray
+    at: array[int]
+    columns: dict[str, array[int] | list[bytes]]
+    queues: array[int] = array("I", [0])
+    source: array[int] = array("H", [0])
+    sources: list[bytes] = [b"penstock"]  # noqa: RUF012  # never changed
+
+    @classmethod
+    def make(cls, position: int, kind: Kind, at: int, detail: bytes) -> OneEvent:
+        """``at`` is in microseconds since 1970."""
+        return cls(position, bytearray([kind]), array("q", [at]), {"detail": [detail]})
 
 
 class BlockHeader(NamedTuple):

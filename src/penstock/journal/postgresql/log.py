@@ -8,7 +8,6 @@ owner never extends an extent of its predecessor: its first append begins anothe
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple, ParamSpec, TypeVar
@@ -17,7 +16,7 @@ from typing_extensions import override
 
 from penstock.journal.contract import BadRange, Durability, Extent, OwnerOptions, resume_after
 from penstock.journal.errors import LogClosed, LogError
-from penstock.journal.format.block import Batch, Block
+from penstock.journal.format.block import Batch, Block, OneEvent
 from penstock.journal.format.encoding import Encoded, encode
 from penstock.journal.format.segment import Segment, SparseIndex
 from penstock.journal.postgresql.clock import Clock
@@ -57,18 +56,6 @@ class Connections(NamedTuple):
         """Close all of them."""
         for each in self:
             each.close()
-
-
-class _Fence(NamedTuple):
-    """A batch of one row: a broker opened the journal."""
-
-    first: int
-    at: array[int]
-    columns: dict[str, array[int] | list[bytes]]
-    kinds: bytearray = bytearray([Kind.STARTED])
-    queues: array[int] = array("I", [0])
-    source: array[int] = array("H", [0])
-    sources: list[bytes] = [b"penstock"]  # noqa: RUF012  # never changed
 
 
 class DatabaseLog(SegmentedLog):
@@ -123,9 +110,9 @@ class DatabaseLog(SegmentedLog):
 
     def _fence(self, segment: Segment) -> None:
         detail = json.dumps({"epoch": self.epoch, "owner": self._writer.owner}).encode()
-        row = _Fence(segment.end, array("q", [self._clock.now()]), {"detail": [detail]})
+        event = OneEvent.make(segment.end, Kind.STARTED, self._clock.now(), detail)
         segment.index = SparseIndex()
-        self._write(encode(row, self.epoch, segment.chain, synced=True), segment, None)
+        self._write(encode(event, self.epoch, segment.chain, synced=True), segment, None)
 
     @property
     @override

@@ -11,24 +11,10 @@ segment get a new chain, and the footer of that segment keeps the old checksum o
 
 from __future__ import annotations
 
-from array import array
-from typing import NamedTuple
-
+from penstock.journal.format.block import OneEvent
 from penstock.journal.format.catalogue import SegmentCatalogue
 from penstock.journal.format.encoding import Encoded, encode
 from penstock.schema import Kind
-
-
-class CatalogueRow(NamedTuple):
-    """A batch of one row, which lists all queues."""
-
-    first: int
-    at: array[int]
-    columns: dict[str, array[int] | list[bytes]]
-    kinds: bytearray = bytearray([Kind.CATALOGUE])
-    queues: array[int] = array("I", [0])
-    source: array[int] = array("H", [0])
-    sources: list[bytes] = [b"penstock"]  # noqa: RUF012  # never changed
 
 
 def bridge_block(
@@ -38,6 +24,5 @@ def bridge_block(
 
     ``seen`` is the end of the lost events: numbering may resume higher.
     """
-    detail = catalogue.encode(lost, seen)
-    row = CatalogueRow(lost[1] - 1, array("q", [at]), {"detail": [detail]})
-    return encode(row, epoch, previous, synced=True)
+    event = OneEvent.make(lost[1] - 1, Kind.CATALOGUE, at, catalogue.encode(lost, seen))
+    return encode(event, epoch, previous, synced=True)
