@@ -17,7 +17,7 @@ from penstock.admin.acceptor import Acceptor
 from penstock.admin.connections import connection_type
 from penstock.admin.service import AdminService, largest_publish
 from penstock.admin.settings import AdminSettings
-from penstock.companions.lines import BEAT_SECONDS, Failed, Ready
+from penstock.companions.process_reports import BEAT_SECONDS, Failed, Ready
 from penstock.companions.sockets import listen_unix
 from penstock.companions.startup import Reporter, begin, limit_memory, read_settings, wait_for_address
 
@@ -45,7 +45,7 @@ def main(stdin: BinaryIO, out: BinaryIO) -> int:
     except (OSError, ssl.SSLError) as error:
         reason = f"{error.filename}: {error.strerror}" if getattr(error, "filename", None) else str(error)
         reason = error.strerror or reason if isinstance(error, OSError) and not error.filename else reason
-        reporter.say(Failed(reason=f"http can not listen on {settings.address}: {reason}"))
+        reporter.report(Failed(reason=f"http can not listen on {settings.address}: {reason}"))
         return 1
     limit_memory(MEMORY_BYTES + 6 * largest_publish(settings))
     asyncio.run(_serve(settings, config, listening, stdin, reporter))
@@ -69,7 +69,7 @@ async def _serve(
         service.stop()
 
     waiting = loop.run_in_executor(None, wait_for_end)
-    reporter.say(Ready(address=_public_address(settings, listening)))
+    reporter.report(Ready(address=_public_address(settings, listening)))
     await service.start()
     beating = asyncio.create_task(_beat(reporter))
     await server.serve(sockets=[listening])

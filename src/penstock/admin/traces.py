@@ -24,7 +24,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from penstock.admin.settings import AdminSettings
 from penstock.admin.spans import TracedEvent, events_of, spans_of
-from penstock.companions.lines import Said
+from penstock.companions.process_reports import LogEvent
 from penstock.companions.startup import Reporter
 from penstock.journal import Follower, open_journal
 from penstock.journal.errors import LogError
@@ -101,7 +101,7 @@ class Tracer:
         """Log only the first failure and the first success after it."""
         if troubled != self._troubled:
             facts = {"endpoint": self._settings.traces_endpoint, **facts}
-            self._reporter.say(Said(level=level, event=event, facts=facts))
+            self._reporter.report(LogEvent(level=level, event=event, facts=facts))
         self._troubled = troubled
 
     def _open(self) -> Follower:

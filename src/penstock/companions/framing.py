@@ -54,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Change(Request, frozen=True, kw_only=True):
-    """Base of requests that must not be sent twice. ``by`` is who asks, for the journal."""
+    """Base of requests that must not be sent twice. ``by`` names the user in the journal."""
 
     by: str = ""
 

@@ -1,4 +1,4 @@
-"""The settings of every companion process: see ``lines``."""
+"""The settings of every companion process: see ``process_reports``."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class CompanionSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_certificate: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
-    #: The Unix socket on which the broker answers ``requests``.
+    #: The broker's private socket: see ``framing``.
     broker_socket: str = ""

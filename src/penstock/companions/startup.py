@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from penstock.companions.lines import Alive, Line, Said
+from penstock.companions.process_reports import Alive, LogEvent, ProcessReport
 from penstock.companions.settings import CompanionSettings
 from penstock.companions.sockets import wait_for_path
 
@@ -38,22 +38,22 @@ class Reporter:
         self._name = name
         self._lock = Lock()
 
-    def say(self, line: Line) -> None:
-        """Write one line."""
+    def report(self, report: ProcessReport) -> None:
+        """Write one report as a line."""
         with self._lock, suppress(OSError, ValueError):  # the broker is gone, and this process ends soon
-            self._out.write(msgspec.json.encode(line) + b"\n")
+            self._out.write(msgspec.json.encode(report) + b"\n")
             self._out.flush()
 
     def beat(self) -> None:
         """Report that the process is alive. Skipped while the broker does not read, so that it never blocks."""
         with suppress(OSError, ValueError):
             if select.select([], [self._out], [], 0)[1]:
-                self.say(Alive())
+                self.report(Alive())
 
     def fault(self, error: BaseException) -> None:
         """Report an unexpected error."""
         place = "".join(traceback.format_exception(error)[-3:]).strip()
-        self.say(Said(level="error", event=f"internal error in {self._name}", facts={"error": place[-2000:]}))
+        self.report(LogEvent(level="error", event=f"internal error in {self._name}", facts={"error": place[-2000:]}))
 
 
 def begin() -> None:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import pyarrow.flight as fl
 
-from penstock.companions.lines import BEAT_SECONDS, Failed, Ready
+from penstock.companions.process_reports import BEAT_SECONDS, Failed, Ready
 from penstock.companions.settings import CompanionSettings
 from penstock.companions.startup import Reporter, begin, read_settings, wait_for_address
 from penstock.flight.access import MIDDLEWARE, HeaderReader
@@ -32,9 +32,9 @@ def main(stdin: BinaryIO, out: BinaryIO) -> int:
     try:
         endpoint = start(settings, reporter)
     except Exception as error:
-        reporter.say(Failed(reason=_explained(settings, error), passes=isinstance(error, LogAway)))
+        reporter.report(Failed(reason=_explained(settings, error), passes=isinstance(error, LogAway)))
         return 1
-    reporter.say(Ready(address=endpoint.public_address))
+    reporter.report(Ready(address=endpoint.public_address))
     Thread(target=_beat, args=(reporter,), daemon=True).start()
     stdin.read()
     _end(endpoint)

@@ -1,1 +1,1 @@
-"""The broker's side of the HTTP API: its process, its requests, tokens and figures."""
+"""The broker's side of the HTTP process: its settings and requests, tokens and measurements."""

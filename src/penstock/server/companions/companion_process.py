@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.companions.lines import BEAT_SECONDS, HUNG_SECONDS, Failed, Line, Ready, Said
+from penstock.companions.process_reports import BEAT_SECONDS, HUNG_SECONDS, Failed, LogEvent, ProcessReport, Ready
 from penstock.companions.settings import CompanionSettings
 from penstock.server.logs import Logger
 from penstock.server.network.listeners import ListenError
@@ -33,7 +33,7 @@ GOOD_SECONDS = 60.0
 #: The longest line that it may write.
 LINE_BYTES = 1024 * 1024
 
-_LINES = msgspec.json.Decoder(Line)
+_REPORTS = msgspec.json.Decoder(ProcessReport)
 
 
 class CompanionProcess:
@@ -165,15 +165,15 @@ class CompanionProcess:
                     with contextlib.suppress(ProcessLookupError):
                         process.kill()
 
-    async def _next(self, process: asyncio.subprocess.Process) -> Line | None:
+    async def _next(self, process: asyncio.subprocess.Process) -> ProcessReport | None:
         """The next report, which is logged if it is for the log; None at the end."""
         assert process.stdout is not None
         try:
             line = await process.stdout.readline()
-            report: Line | None = _LINES.decode(line) if line else None
+            report: ProcessReport | None = _REPORTS.decode(line) if line else None
         except (ValueError, msgspec.DecodeError):
-            return Said(level="debug", event="")  # output of a library
-        if isinstance(report, Said):
+            return LogEvent(level="debug", event="")  # output of a library
+        if isinstance(report, LogEvent):
             level = report.level if report.level in ("debug", "info", "warning", "error") else "error"
             getattr(self._log, level)(report.event, **report.facts)
         return report

@@ -1,1 +1,1 @@
-"""The broker's side of the Flight endpoint: its process, the private socket, and who reads and writes through it."""
+"""The broker's side of the Flight endpoint: its settings, and its requests about leases and writes."""

@@ -57,7 +57,7 @@ class Stopping:
         self._give_up = start
 
     def stop(self, name: str) -> None:
-        """Ask the process to end. ``name``: the signal, or who asks."""
+        """Ask the process to end. ``name`` is the signal's, or a user's."""
         self._requests += 1
         if self._requests > 1:
             # Safe at any moment: everything that was confirmed is on disk.

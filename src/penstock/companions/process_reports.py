@@ -2,7 +2,7 @@
 
 The broker writes settings to the process's standard input, as one line, and keeps it open; when it ends, the process
 ends too, so it never outlives its broker. On standard output the process first writes ``Ready`` or ``Failed``, then
-``Said`` for each event that operators should see, and ``Alive`` every second. A process silent for ``HUNG_SECONDS``
+``LogEvent`` for each event that operators should see, and ``Alive`` every second. A process silent for ``HUNG_SECONDS``
 hangs; the broker kills and restarts it.
 """
 
@@ -31,7 +31,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     passes: bool = False
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, tag="said"):
+class LogEvent(msgspec.Struct, frozen=True, kw_only=True, tag="log-event"):
     """An event for the broker's log."""
 
     level: str
@@ -43,4 +43,4 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
     """The process still works: its main loop has had a turn."""
 
 
-Line = Ready | Failed | Said | Alive
+ProcessReport = Ready | Failed | LogEvent | Alive
