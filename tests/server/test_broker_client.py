@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -159,6 +161,19 @@ def test_a_connection_is_used_again(listener: Listener, door: Door) -> None:
     listener.answer = lambda request: framed(Allowed(open=True))
     for _ in range(5):
         assert door.ask(AskRights(address="x"), Allowed).open
+    assert listener.connections == 1
+
+
+def test_a_process_with_many_files_uses_its_connections_again(listener: Listener, door: Door) -> None:
+    listener.answer = lambda request: framed(Allowed(open=True))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1100):
+            files.enter_context(open(os.devnull, "rb"))
+        for _ in range(2):
+            assert door.ask(AskRights(address="x"), Allowed).open
     assert listener.connections == 1
 
 

@@ -79,7 +79,7 @@ class BrokerClient:
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
-            if connection is None or not select.select([connection], [], [], 0)[0]:
+            if connection is None or _is_quiet(connection):
                 return connection
             connection.close()
 
@@ -174,6 +174,13 @@ class AsyncBrokerClient:
             raise
         self._idle.append(streams)
         return answer
+
+
+def _is_quiet(connection: socket.socket) -> bool:
+    """Whether the other end has neither sent anything nor closed the connection."""
+    poll = select.poll()  # select() takes no descriptors above 1023
+    poll.register(connection, select.POLLIN)
+    return not poll.poll(0)
 
 
 def _check_user(connection: socket.socket) -> None:
