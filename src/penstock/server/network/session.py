@@ -300,8 +300,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 self._work(SLICE)
             except Exception as error:  # see ``work_on``
                 self.broken(error)
-        if inbox.held_bytes != self.account.input:
-            self._memory.hold_input(self, inbox.held_bytes)
+        if inbox.frames or inbox.unread or inbox.decoder.held or self.account.input:
+            self._note_input()
 
     def eof_received(self) -> bool:
         """The peer has finished sending. See the module's description. Returns whether to leave our side open."""
@@ -350,8 +350,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.broken(error)
         if self._lost:
             self._leave()
-        elif inbox.held_bytes != self.account.input:
-            self._memory.hold_input(self, inbox.held_bytes)
+        else:
+            self._note_input()
         self._turns.touched()
 
     def _decode_piece(self, most: int) -> None:
@@ -418,6 +418,11 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 self.effort = 0
             if inbox.frames:
                 inbox.frames.popleft()
+
+    def _note_input(self) -> None:
+        held = self.inbox.held_bytes
+        if held != self.account.input:
+            self._memory.hold_input(self, held)
 
     def _leave(self) -> None:
         """The connection is lost: once everything that was read is handled, what was out goes back."""
