@@ -64,6 +64,7 @@ FROM_SOURCE = (
     "server/test_damaged.py::test_a_request_passes_much_damage_a_part_at_a_time",
     "server/test_kept.py",
     "server/test_lease.py",
+    "server/test_message_path.py",
     "server/test_output.py::TestTurns",
     "server/test_promises.py::TestFaultsAndStubbornPeers",
     "server/test_turns.py",

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +67,23 @@ def effort(do: Callable[[], object]) -> int:
     with meter.on():
         do()
     return meter.count
+
+
+@contextmanager
+def counted_calls() -> Iterator[Counter[str]]:
+    """Calls of Python functions of the package in this thread, by ``module:function``."""
+    calls: Counter[str] = Counter()
+
+    def enter(frame: FrameType, event: str, arg: Any) -> None:
+        if frame.f_code.co_filename.startswith(_PACKAGE):
+            calls[f"{frame.f_globals['__name__']}:{frame.f_code.co_qualname}"] += 1
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield calls
+    finally:
+        sys.settrace(before)
 
 
 class LoopMeter:
