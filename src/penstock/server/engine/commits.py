@@ -1,19 +1,22 @@
 """Group commit for an engine: the thread that writes, and the hand-over between it and the broker's own thread.
 
 The broker's thread stages and advances; the committer's thread writes and syncs. While one commit is on its way to the
-disk the next one is gathered, so each sync carries everything that arrived during the one before. A small commit is
-written by the broker's thread itself, while the other one rests: nobody waits longer than a sync.
+disk the next one is gathered, so each sync carries everything that arrived during the one before. The broker's thread
+writes a small commit itself while the other thread rests: that takes no longer than a sync.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
-from typing import Final, Protocol
+from typing import Final
+
+from typing_extensions import override
 
 from penstock.journal.committer import Committer, Measure, Staged
 from penstock.journal.errors import LogFull
@@ -27,26 +30,32 @@ PAUSE: Final = 0.005
 MANY_BYTES: Final = 64 * 1024
 
 
-class CommitDriver(Protocol):
+class CommitDriver(ABC):
     """How an engine's commits are done."""
 
     @property
+    @abstractmethod
     def full(self) -> LogFull | None:
-        """Why nothing gets committed for now, if the disk is full."""
+        """Why commits wait: the disk is full, or the database away. None: they do not."""
 
     @property
+    @abstractmethod
     def under_way(self) -> tuple[float, int]:
-        """When the commit that is under way was begun, on the monotonic clock, and its bytes; 0: none is."""
+        """When the current commit was begun, on the monotonic clock, and its bytes; 0: there is none."""
 
+    @abstractmethod
     def flush(self, now: int) -> None:
-        """See that what is staged gets committed; it may be so on return."""
+        """Commit what is staged, now or later."""
 
+    @abstractmethod
     def advance(self) -> None:
         """A commit is done: release what waited for it."""
 
+    @abstractmethod
     def call(self, job: Callable[[], None]) -> None:
-        """Do something with the log that only the thread that writes it may do. It may not be done on return."""
+        """Do something with the log, now or later, that only the thread that writes it may do."""
 
+    @abstractmethod
     def close(self, now: int) -> None:
         """Commit everything that is staged, and stop. Raises LogError if that is not possible."""
 
@@ -125,37 +134,45 @@ class CommitPacing:
             self._pause.cancel()
 
 
-class InlineCommit:
+class InlineCommit(CommitDriver):
     """Commits at once, in the broker's own thread: for a log in memory."""
-
-    full = None
-    under_way = 0.0, 0
 
     def __init__(self, engine: Engine, measure: Measure = lambda events, seconds, sync_seconds: None) -> None:
         self.engine = engine
         self._measure = measure
 
+    @property
+    @override
+    def full(self) -> LogFull | None:
+        return None
+
+    @property
+    @override
+    def under_way(self) -> tuple[float, int]:
+        return 0.0, 0
+
+    @override
     def flush(self, now: int) -> None:
-        """See CommitDriver."""
         while self.engine.broker.log.staged:  # the second time a catalogue, with which an extent begins
             began, before = time.perf_counter(), self.engine.broker.committed
             self.engine.commit(now)
             self._measure(self.engine.broker.committed - before, time.perf_counter() - began, 0.0)
 
+    @override
     def advance(self) -> None:
-        """See CommitDriver. Everything is committed already."""
+        pass  # everything is committed already
 
+    @override
     def call(self, job: Callable[[], None]) -> None:
-        """See CommitDriver."""
         job()
 
+    @override
     def close(self, now: int) -> None:
-        """See CommitDriver."""
         while self.engine.broker.log.staged:
             self.engine.commit(now)
 
 
-class GroupCommit:
+class GroupCommit(CommitDriver):
     """Runs an engine's commits in a thread.
 
     ``notify`` is called in that thread after each commit: have the broker's thread call ``advance`` then.
@@ -192,21 +209,22 @@ class GroupCommit:
         )
 
     @property
+    @override
     def full(self) -> LogFull | None:
-        """See CommitDriver."""
         return self._committer.full
 
     @property
+    @override
     def under_way(self) -> tuple[float, int]:
-        """See CommitDriver."""
         return self._committer.under_way
 
     def start(self) -> None:
         """Start the thread."""
         self._committer.start()
 
+    @override
     def flush(self, now: int) -> None:
-        """See CommitDriver. While the thread has not taken what it was handed before, more is gathered."""
+        # While the thread has not taken what it was handed before, more is gathered.
         log = self.engine.broker.log
         if self._handed or not log.staged:
             return
@@ -219,17 +237,18 @@ class GroupCommit:
             self._handed.extend(staged)
             self._committer.wake()
 
+    @override
     def advance(self) -> None:
-        """See CommitDriver."""
         self.engine.advance()
 
+    @override
     def call(self, job: Callable[[], None]) -> None:
-        """See CommitDriver. It is done before the next commit, and while that waits for room."""
+        # It is done before the next commit, and while that waits for room.
         self._jobs.append(job)
         self._committer.wake()
 
+    @override
     def close(self, now: int) -> None:
-        """See CommitDriver. Ends the thread."""
         self._committer.close()  # what is on its way gets there, or not
         while self._committer.failure is None:
             self.engine.advance()
