@@ -61,7 +61,7 @@ class Backlog:
         self._errors: dict[int, LogError] = {}
         self._pins: dict[int, int] = {}
         self._under_way: set[Reading] = set()
-        #: Who asks again when one is done, first come, first served.
+        #: Owners that may ask again when a reading is done, first come, first served.
         self._line: dict[object, Callable[[], None]] = {}
         #: Blocks were read in this turn: call ``new_turn`` at its end.
         self.used_in_turn = False

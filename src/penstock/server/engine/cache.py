@@ -1,12 +1,12 @@
 """The newest messages, kept in memory so that delivering them does not read the disk.
 
-Whole batches are kept as they were staged: remembering one costs nothing per message, and so does forgetting it; small
-ones are put together (:mod:`penstock.server.engine.kept_batches`). They go as soon as each of their messages was looked
-up: they are delivered once, as a rule.
+Large batches are kept as they were staged, so neither keeping nor evicting one costs anything per message; small ones
+are put together (:mod:`penstock.server.engine.kept_batches`). A batch is evicted as soon as each of its messages was
+looked up, since most are delivered once.
 
-Behind a backlog the newest messages are the last to be delivered, and keeping them is of no use. So few are kept until
-somebody asks for one that was forgotten only therefore; then all are. Where batches are forgotten without ever having
-been asked for, fewer are kept again.
+Behind a backlog the newest messages are the last to be delivered, so keeping them is of no use. The cache stays small
+until a message is requested that a full cache would still hold; then it grows to its limit. If batches are evicted
+without ever having been requested, it shrinks again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from penstock.server.engine.kept_batches import (
 
 T = TypeVar("T")
 
-#: Bytes kept unless told otherwise, with what the rows cost.
+#: Default limit of bytes, including the cost of the rows.
 DEFAULT_BYTES: Final = 64 * 2**20
-#: So many are kept at least, though nobody has asked for any.
+#: Bytes that are kept even if none are requested.
 LEAST_BYTES: Final = 4 * 2**20
-#: Batches that were forgotten are noted in stretches of so many bytes.
+#: Evicted batches are noted in stretches of so many bytes.
 MISSED_BYTES: Final = 2**20
 
 KeptMessages = WholeBatch | GatheredBatches
@@ -62,7 +62,7 @@ class RecentMessages:
         self._missed_bytes = 0
 
     def add(self, batch: EventBatch) -> None:
-        """Remember a batch that has just been staged for the log, and forget the oldest ones beyond the limit."""
+        """Keep a batch that was just staged for the log, and evict the oldest ones beyond the limit."""
         self._forget_delivered()
         if not batch.messages:
             return
@@ -70,14 +70,14 @@ class RecentMessages:
         self._forget_oldest(len(self._batches) - 1)
 
     def committed(self, position: int) -> None:
-        """What is below this position can be read from the log: the newest batch is not kept for its own sake then."""
+        """Messages below this position can be read from the log: evict what is beyond the limit."""
         if self.bytes > self._wanted:
             count = bisect_left(self._firsts, position)
             last = self._batches[count - 1] if count else None
             self._forget_oldest(count if last is None or last.end <= position else count - 1)
 
     def _forget_oldest(self, most: int) -> None:
-        """Forget batches that are not wanted, ``most`` at most."""
+        """Evict batches beyond the limit, ``most`` at most."""
         drop = 0
         while drop < most and (self._batches[drop] is None or self.bytes > self._wanted):
             self._drop(self._batches[drop])
@@ -103,11 +103,11 @@ class RecentMessages:
         self.bytes += kept.size
 
     def _drop(self, recent: KeptMessages | None) -> None:
-        """Forget the oldest batch. If nobody has ever asked for it, the others are not worth so much either."""
+        """Evict the oldest batch. If none of it was ever requested, keep less from now on."""
         if recent is None:
             return
         self.bytes -= recent.size
-        self._let_go(recent)
+        self._unlink(recent)
         if not recent.lookups:
             self._wanted = max(self._least, self._wanted // 2)
         self._missed_bytes += recent.size
@@ -123,10 +123,10 @@ class RecentMessages:
             if at is not None and self._batches[at] is recent:
                 self.bytes -= recent.size
                 self._batches[at] = None
-            self._let_go(recent)
+            self._unlink(recent)
         self._delivered.clear()
 
-    def _let_go(self, recent: KeptMessages) -> None:
+    def _unlink(self, recent: KeptMessages) -> None:
         if recent is self._gathering:
             self._gathering = None
         if recent is self._asked:
@@ -215,7 +215,7 @@ class RecentMessages:
         return recent.message(position)
 
     def _holding(self, position: int) -> int | None:
-        """Which batch has this position. If it would be here, had we kept as many as we may, we do so from now on."""
+        """The index of the batch with this position. If a full cache would hold it, let the cache grow."""
         at = bisect_right(self._firsts, position) - 1
         if at < 0:
             if self._missed and position >= self._missed[0][0]:

@@ -1,15 +1,15 @@
 """The core on a log: a broker that survives.
 
-The engine is used from one thread, the one that gives the broker its commands. A running broker has its batches written
-by the thread of ``commits``; ``write`` is for who has none::
+The engine is used from one thread, the one that gives the broker its commands. In a running broker the thread of
+``commits`` writes the batches; ``write`` is for callers without one::
 
     broker command …                        stages events, leaves effects
     staged = engine.stage(now)              everything since the last time
     engine.write(staged)                    one block each, durable on return unless the log commits with `sync`
     engine.advance()                        moves `broker.committed`; effects that waited for it are released
-    for effect in engine.released(): …      what may be told to whom now
+    for effect in engine.released(): …      report to peers what is durable
 
-What a peer is told was durable before, and what was not written has not been told: that is all a restart relies on.
+Nothing is reported to a peer before it is durable: that is all a restart relies on.
 
 Without a ``backlog`` messages that are not in memory are read from the log at once; with one, asking for them raises
 NotInMemory.
@@ -62,7 +62,7 @@ class Engine:
         self._waiting: list[tuple[int, int, Effect]] = []
         self._serial = count()
         self._released: list[Effect] = []
-        #: Called when something was taken to be written.
+        #: Called when batches were staged.
         self.on_staged: Callable[[], None] = lambda: None
         self._roll_at = log.end
         #: Batches on their way to the log: where each ends, and its payload bytes.
@@ -117,12 +117,12 @@ class Engine:
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody is to be told something once there is a commit."""
+        """Whether effects wait for a commit."""
         return bool(self._waiting)
 
     @property
     def writing(self) -> bool:
-        """Whether a batch was taken to be written, and is not committed yet."""
+        """Whether a staged batch is not committed yet."""
         return bool(self._in_flight)
 
     @property

@@ -29,7 +29,7 @@ class FollowedState:
         self._due = 0.0
 
     def catch_up(self, now: int) -> None:
-        """Follow to the present end. Raises LogError; then the next time begins anew."""
+        """Follow to the present end. Raises LogError; then the next call starts over."""
         table, self._table = self._table, None  # half a step is of no use
         try:
             if table is None:

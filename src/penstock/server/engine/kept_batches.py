@@ -1,8 +1,7 @@
-"""What the cache of the newest messages is made of: batches as they were staged, and small ones put together.
+"""The entries of the cache of recent messages: batches as they were staged, and small ones put together.
 
-A batch is a dozen objects. For hundreds of messages that is nothing, but one of a lone message would cost many times
-its bytes, and keep the collector of garbage busy. So of small batches the messages alone are kept, some dozens of them
-as one entry.
+A batch is a dozen objects. For hundreds of messages that is nothing, but a batch of one message would cost many times
+its bytes, and keep the garbage collector busy. So small batches give up their messages, dozens of which make an entry.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class PlainMessage:
         self.source = source
 
 
-#: Columns that a message has beside those of a plain one, as far as whom it is given to may be told of them.
+#: Columns of a message beside those of a plain one, as far as its receiver may see them.
 SPECIAL: Final = frozenset(
     ("asked_id", "request_id", "correlation_id", "published_at", "carried_source", "source_info")
 )
@@ -177,32 +176,32 @@ class GatheredBatches:
                         column[index] = value
 
     def payload(self, position: int) -> bytes:
-        """See WholeBatch."""
+        """The payload of a message that is here."""
         return self._payloads[self._index(position)]
 
     def payloads(self, positions: Sequence[int]) -> list[bytes]:
-        """See WholeBatch."""
+        """The payloads of messages that are all here."""
         return [self._payloads[self._index(position)] for position in positions]
 
     def plain(self, positions: Sequence[int]) -> list[PlainMessage]:
-        """See WholeBatch."""
+        """Messages that are all here; none if any of them may have one of ``SPECIAL``."""
         if not SPECIAL.isdisjoint(self._columns):
             return []
         indices = map(self._index, positions)
         return [PlainMessage(self._payloads[index], self._at[index], self._sources[index]) for index in indices]
 
     def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
-        """See WholeBatch."""
+        """A fixed-width column of messages that are all here."""
         column, default = self._columns.get(name, {}), COLUMN[name].default
         return [cast(int, column.get(self._index(position), default)) for position in positions]
 
     def message(self, position: int) -> MessageRow:
-        """See WholeBatch."""
+        """A message that is here, with all that was published with it."""
         index = self._index(position)
         said = {name: column[index] for name, column in self._columns.items() if index in column}
         columns: dict[str, Any] = {**_DEFAULTS, **said, "payload": self._payloads[index]}
-        told = self._kinds[index], self._at[index], self._queues[index], self._sources[index]
-        return MessageRow(position, *told, *columns.values())
+        row = self._kinds[index], self._at[index], self._queues[index], self._sources[index]
+        return MessageRow(position, *row, *columns.values())
 
     def _index(self, position: int) -> int:
         return bisect_left(self._positions, position)

@@ -20,13 +20,13 @@ MIN_FREE = 2**30
 #: What a message may still take on disk until it is gone: an acknowledgement in a commit of its own (150 to 200 bytes;
 #: 8 among many), and its row in the next checkpoint (16 bytes or more), which is written before an old one goes.
 MESSAGE_BYTES = 256
-#: Publishing is taken up again when there is this much more room than that, in parts of it: when space comes back in
-#: drops, publishers must not be let in and out with each.
+#: Publishing resumes when there is more room than that by this part of it: space that comes back in drops must not
+#: toggle it.
 HYSTERESIS = 8
 
 
 class Admission:
-    """Tells a broker how much more it may take."""
+    """Sets how much more a broker may accept."""
 
     def __init__(self, engine: Engine, space: Space, min_free: int = MIN_FREE) -> None:
         self._engine = engine
@@ -58,13 +58,13 @@ class Admission:
         return broker.disk_full != was_full
 
     def count(self) -> None:
-        """Something was staged. Only when that seems to be too much the disk is looked at."""
+        """Something was staged: look at the disk only if that seems to be too much."""
         broker = self._engine.broker
         if broker.disk_full:
             return
         broker.disk_room = self._space.free - self._engine.unwritten - self.needed
         if broker.disk_room <= 0:
-            with contextlib.suppress(LogError):  # a disk that can't be asked is found out by who writes to it
+            with contextlib.suppress(LogError):  # the next write reports a disk that can't be asked
                 self.look()
 
     def _count_messages(self, free: int) -> int:

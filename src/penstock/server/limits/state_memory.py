@@ -1,7 +1,7 @@
-"""What the state of the queues costs in memory, counted in items that each have a known cost, against ``state_bytes``.
+"""The memory that the state of the queues takes, counted in items that each have a known cost, against ``state_bytes``.
 
-Messages lie on disk, but what is known of them is in memory, and peers decide how much that is. Some of the queues are
-counted in each round, so that ten thousand of them hold nobody up; the sum is a few seconds old. Above the bound
+Messages are on disk, but their state is in memory, and peers decide how much of it there is. Each round counts some of
+the queues, so that ten thousand of them do not hold up the loop; the sum is a few seconds old. Above the bound
 publishing is refused, as it is on a full disk, and consuming goes on.
 """
 
@@ -45,7 +45,7 @@ class StateMemory:
     def __init__(self, engine: Engine, limit: int) -> None:
         self._engine = engine
         self.limit = limit
-        #: Tells how many bytes the journal takes, where it lies in memory.
+        #: Returns the bytes of a journal in memory.
         self.stored: Callable[[], int] = lambda: 0
         #: Bytes, when all were last counted.
         self.bytes = 0
@@ -53,7 +53,7 @@ class StateMemory:
         self._sum = 0
 
     def watch(self) -> bool:
-        """Count on, and refuse publishing or not. Returns whether that has changed."""
+        """Count the next queues, and refuse publishing or not. Returns whether that has changed."""
         broker = self._engine.broker
         if not self._count_on():
             return False
@@ -62,7 +62,7 @@ class StateMemory:
         return broker.memory_full != before
 
     def _count_on(self) -> bool:
-        """Count some of the queues. True: that were all."""
+        """Count some of the queues. True: all are counted now."""
         for _ in range(COUNTED):
             queue = next(self._counting, None)
             if queue is None:
@@ -74,7 +74,7 @@ class StateMemory:
         return False
 
     def _shared(self) -> int:
-        """What does not belong to one queue."""
+        """The memory that belongs to no single queue."""
         engine, broker = self._engine, self._engine.broker
         notes = NOTE * (len(broker.moved_to) + len(engine.moved))
         writers = WRITER * len(broker.writers) + PARTITION * broker.partitions

@@ -1,1 +1,1 @@
-"""Connections: sockets, TLS, sessions, the turns of the loop that serve them, and who may do what on them."""
+"""Connections: sockets, TLS, sessions, the turns of the loop that serve them, and the rights of their peers."""

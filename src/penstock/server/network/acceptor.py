@@ -1,7 +1,7 @@
-"""Taking connections in: from a listening socket to a session, through a PROXY header and a TLS handshake if need be.
+"""Accepting connections: from a listening socket to a session, through a PROXY header and a TLS handshake if need be.
 
-We accept ourselves, because limits must hold before a handshake has begun: until it is done, asyncio does not tell of
-a connection. It is also where the system tells that it has no more file descriptors.
+We accept ourselves, because limits must hold before a handshake begins, and asyncio reports a connection only after it.
+Accepting is also where the system reports that it has run out of file descriptors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.server.network.runtime import Runtime
     from penstock.server.network.session import Session
 
-#: Whose addresses count.
+#: Networks of proxies.
 Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
 #: Connections accepted in one go, before others have their turn.
@@ -34,7 +34,7 @@ PAUSE = 1.0
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 #: How long a TLS peer may take to close its side.
 TLS_CLOSE_SECONDS = 5.0
-#: A peer that is silently gone is noticed: asked after this many idle seconds, this often, this many times.
+#: Probes that notice a peer that is silently gone: after this many idle seconds, this often, this many times.
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
@@ -102,7 +102,7 @@ class Acceptor:
             self._take(connection, address)
 
     def _pause(self, listening: socket.socket) -> None:
-        """Leave them waiting, instead of being told of them again and again."""
+        """Leave connections waiting, instead of failing to accept them again and again."""
         self._runtime.loop.remove_reader(listening.fileno())
         self._pauses[listening] = self._runtime.loop.call_later(PAUSE, self._resume, listening)
 
@@ -164,7 +164,7 @@ class Acceptor:
             await self._arrive(connection, client)
 
     async def _introduced(self, connection: socket.socket, proxy: Peer) -> Peer | None:
-        """Whom a proxy passes on, let in where the proxy was; None: nobody."""
+        """The client whose connection a proxy forwards, counted in place of the proxy; None: it was turned away."""
         seconds = self._runtime.options.limits.unfinished_seconds
         client, itself = None, False
         try:
@@ -205,7 +205,7 @@ class Acceptor:
 
 
 def peer_of(connection: socket.socket, address: Any) -> Peer:
-    """What can be told of the other end, before it has said anything."""
+    """The address, or user, of the other end."""
     if connection.family != socket.AF_UNIX:
         return Peer(str(address[0]), port=int(address[1]))
     user = None

@@ -1,4 +1,4 @@
-"""Who may do what. A peer's rights are worked out from the rules when it connects, and asked for by queue."""
+"""Access rules: a peer's rights are derived from them when it connects, and looked up by queue."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ REMEMBERED = 1_000
 LOGGED_DENIALS = 100
 #: Bytes of an identity. A certificate's subject may be longer, and is then known by its hash.
 IDENTITY_BYTES = 255
-#: Who shows nothing and is in no network that a rule names.
-NOBODY_IN_PARTICULAR = "no credentials"
+#: The identity of peers without credentials in no network that a rule names.
+ANONYMOUS = "no credentials"
 
 
 class TokenRule(AccessRule, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class TokenRule(AccessRule, frozen=True, kw_only=True):
 
 
 class Peer(NamedTuple):
-    """What is known of the other end of a connection."""
+    """The other end of a connection."""
 
     #: Its address, or "unix" for a Unix-domain socket.
     address: str
@@ -50,7 +50,7 @@ class Peer(NamedTuple):
 
 
 class Rights:
-    """What one peer may do. Without any rules: everything."""
+    """The rights of one peer: all of them if there are no rules."""
 
     def __init__(self, rules: Sequence[AccessRule], peer: Peer) -> None:
         #: There are no rules.
@@ -95,10 +95,10 @@ class Rights:
 def allowed(
     rules: Sequence[AccessRule], peer: Peer, tokens: Sequence[TokenRule] = (), *, closed: bool = False
 ) -> Allowed:
-    """What a peer may do, for our own processes, which have to hold it to that.
+    """The rights of a peer of the companion processes, which enforce them.
 
-    ``tokens`` are rules beside those of the configuration, which close nothing. ``closed``: who is not known may do
-    nothing, also where there are no rules.
+    ``tokens`` are rules beside those of the configuration; they do not restrict peers without a token. ``closed``: an
+    unknown peer has no rights even if there are no rules.
     """
     everything = [*rules, *tokens]
     digest = peer.digest
@@ -121,7 +121,7 @@ def _token_id(tokens: Sequence[TokenRule], digest: str) -> str:
 
 
 def _identity(matching: Sequence[AccessRule], peer: Peer) -> str:
-    """Whose the names of readers and writers are that this peer makes, by the strongest thing that it has shown."""
+    """The owner of the readers and writers that this peer creates, by its strongest credential."""
     if peer.digest:
         named = [rule.name for rule in matching if rule.token_sha256]
         plain = f"token {peer.digest[:16]}"
@@ -132,7 +132,7 @@ def _identity(matching: Sequence[AccessRule], peer: Peer) -> str:
         named = [rule.name for rule in matching]
         networks = [rule.network for rule in matching if rule.network]
         narrowest = max(networks, key=lambda each: ipaddress.ip_network(each).prefixlen, default="")
-        plain = f"network {narrowest}" if narrowest else NOBODY_IN_PARTICULAR
+        plain = f"network {narrowest}" if narrowest else ANONYMOUS
     found = next(filter(None, named), plain)
     return found if len(found.encode("utf-8", "replace")) <= IDENTITY_BYTES else f"sha256 {_digest(found)}"
 
@@ -142,7 +142,7 @@ def _is_where(patterns: Sequence[str], namespace: str, name: str) -> bool:
 
 
 def plain_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address without its zone; an IPv4 one that came in IPv6's clothes as what it is. None: it is none."""
+    """An address without its zone, and IPv4 mapped into IPv6 as IPv4. None: it is no address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,17 +1,16 @@
 """Busy polling: the loop looks for bytes again and again for a moment, instead of sleeping until they come.
 
-Waking a thread that sleeps takes a processor tens of microseconds, about as long as everything that a lone message
+Waking a thread that sleeps takes tens of microseconds of CPU time, about as long as everything that a lone message
 needs but its sync. A peer that waits for one answer before it sends the next request pays that on each round trip, once
 for its own thread and once for ours. So where the last bytes came within a moment of our having nothing to do, the next
 ones probably will, and sleeping is not worth it. Where they do not come in that time, the loop sleeps, and goes on
 doing so until some have come as soon as that again: a broker that is idle, or has long pauses, polls for nothing.
 
-Polling in vain takes more than it gives as soon as it happens in a few of a hundred rounds: with peers that pause now
-and then, and where others compete for the processors. There a peer that was interrupted waits for its turn, for
-milliseconds, and what polls is in its way. So then polling pauses for a while, and for longer each time, until it has
-proved itself again.
+Fruitless polling costs more than it gains as soon as it happens in a few of a hundred rounds: with peers that pause now
+and then, and where other processes compete for the CPUs. There an interrupted peer waits for milliseconds to be
+scheduled, and the polling loop is in its way. So polling pauses for a while, longer each time, until it pays again.
 
-Not where the broker has less than two processors: the peer may need one, or the quota of a container would be used up.
+It is off if the broker has less than two CPUs: the peer may need one, or polling would use up a container's quota.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ MOST_PAUSE: Final = 1.0
 
 
 class Loop(Protocol):
-    """What is needed of an event loop."""
+    """The part of an event loop that is used."""
 
     def call_soon(self, callback: Callable[[], None], /) -> Any:
         """Call this in the next iteration, before which the loop does not sleep."""
 
 
 class BusyPoll:
-    """Keeps a loop awake while that pays."""
+    """Keeps a loop awake while that pays off."""
 
     def __init__(self, loop: Loop, processors: float, clock: Callable[[], float] = monotonic) -> None:
         self._loop = loop
@@ -55,7 +54,7 @@ class BusyPoll:
         self._paused_until = 0.0
 
     def idle(self) -> None:
-        """There is nothing to do until bytes come. Told again without any, that changes nothing: the moment goes on."""
+        """There is nothing to do until bytes come. Calling it again in between changes nothing."""
         if not self._idle_since:
             self._idle_since = self._clock()
         if self._worth and not self._polling:
@@ -63,7 +62,7 @@ class BusyPoll:
             self._loop.call_soon(self._poll)
 
     def wait(self) -> None:
-        """A thread is at work, which needs the interpreter and tells of its end: the moment begins after that."""
+        """A thread is at work, which needs the interpreter and reports its end: the moment begins after that."""
         self._idle_since = 0.0
 
     def busy(self) -> None:
@@ -87,7 +86,7 @@ class BusyPoll:
             self._polling = self._worth = False
 
     def _count(self, now: float, soon: bool) -> None:
-        """A round in which it has polled is over: with bytes that came soon, or in vain."""
+        """A round in which it has polled is over. ``soon``: bytes came in time."""
         if soon:
             self._proved += 1
             if self._proved >= MOST_ROUNDS:

@@ -66,7 +66,7 @@ class ColdReads:
         return reading
 
     def drop(self, reading: Reading) -> None:
-        """What was read was used, or nobody waits for it any more."""
+        """The owner has used what was read, or no longer waits for it."""
         self._memory.add_output(-reading.take_reserved())
         self._backlog.drop(reading)
 
@@ -78,7 +78,7 @@ class ColdReads:
     def sound_heads(self, session: AnySession, queue: Queue, now: int, count: int = 1) -> int:
         """How many of the next messages of a queue may be taken: they can be read. Damaged ones are set aside.
 
-        So nothing is taken for good that nobody can be shown. 0: there are more damaged ones than fit into a turn.
+        So no message is taken for good that can't be delivered. 0: there are more damaged ones than fit into a turn.
         Raises NotInMemory: the session is woken when that is known.
         """
         for _ in range(HEADS):

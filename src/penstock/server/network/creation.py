@@ -1,4 +1,4 @@
-"""Creating queues for peers. Queues are few and permanent, so who may create one, and how many, is limited."""
+"""Creating queues for peers. Queues are few and permanent, so the right to create them and their number are limited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     AnySession = Session[Any]
 
-#: What allows making queues on first use where no rule names the right to.
+#: Rights that include creating queues on first use if no rule grants ``create``.
 USING: tuple[Right, ...] = ("publish", "consume")
 
 
@@ -32,9 +32,9 @@ class Creation:
         self._log = log
         self._now = now
         self._rules = options.access
-        #: Once a rule names it, it is needed.
+        #: A rule grants ``create``, so creating needs that right.
         self._needs_right = any("create" in rule.may for rule in options.access)
-        #: Whose account each queue is on.
+        #: The rule or address that each queue counts for.
         self._makers: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
         self._deleted = self._deletions

@@ -54,7 +54,7 @@ class OpenListener:
 
 
 def load_sessions() -> None:
-    """Import what sessions need: who stands by has the time for it, and who takes over has not."""
+    """Import what sessions need: a standby has the time for it, a broker that takes over does not."""
     for protocol in protocols().values():
         _session_type(protocol)
 
@@ -75,7 +75,7 @@ async def open_listeners(runtime: Runtime) -> list[OpenListener]:
 
 
 def _session_type(protocol: Protocol) -> Callable[[Runtime, Any], Session[Any]]:
-    """What makes the sessions of a protocol."""
+    """The class of a protocol's sessions."""
     found = protocol.part("session")
     if not (isinstance(found, type) and issubclass(found, Session) and found.protocol == protocol.name):
         raise ProtocolError(f"{protocol.title}: {protocol.session!r} is no session of the protocol {protocol.name!r}")
@@ -96,7 +96,7 @@ async def _open(runtime: Runtime, protocol: str, listener: Listener, make: Calla
 
 
 def _proxies(listener: Listener) -> Networks | None:
-    """Who must introduce connections, if somebody must."""
+    """The networks of proxies that must introduce connections, or None."""
     if not listener.proxy_protocol:
         return None
     return [ipaddress.ip_network(each) for each in listener.proxy_from]

@@ -1,4 +1,4 @@
-"""The peers of a broker: how many connect from where, who they are, and what they may do."""
+"""The peers of a broker: their number by address, their identities and rights."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def origin_of_peer(peer: Peer) -> str:
 
 
 def source_of(protocol: str, peer: Peer) -> bytes:
-    """The protocol and address of a peer, as events name who caused them."""
+    """The protocol and address of a peer, as the source of events."""
     if peer.address != "unix":
         place = f"[{peer.address}]:{peer.port}" if ":" in peer.address else f"{peer.address}:{peer.port}"
     else:

@@ -1,4 +1,4 @@
-"""The PROXY protocol, version 2: a load balancer says before all else whose connection it passes on.
+"""The PROXY protocol, version 2: a load balancer first names the client whose connection it forwards.
 
 ::
 
@@ -35,7 +35,7 @@ class ProxyError(Exception):
 
 
 async def read_header(connection: socket.socket) -> Peer | None:
-    """Whose connection it is; None for the load balancer's own. Not a byte behind the header is read."""
+    """The client of a connection; None for the load balancer's own. Not a byte behind the header is read."""
     fixed = b""
     while len(fixed) < FIXED:
         fixed += await _some(connection, FIXED - len(fixed))
@@ -81,7 +81,7 @@ def length_of(fixed: bytes) -> int:
 
 
 def client_of(fixed: bytes, rest: bytes) -> Peer | None:
-    """Whose connection a whole header tells of; None for the load balancer's own, and where it does not say."""
+    """The client that a whole header names; None for the load balancer's own connection, and if it names none."""
     command, kind = fixed[12], fixed[13]
     if command == _LOCAL:
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from typing_extensions import override
+
 from penstock.server.options.listener_options import Listener
 
 
@@ -17,6 +19,6 @@ class PhpmqListener(Listener, frozen=True, kw_only=True):
 
     example: ClassVar[str] = "dialect=32"
 
+    @override
     def namespaces(self) -> list[str]:
-        """See Listener."""
         return [self.namespace]

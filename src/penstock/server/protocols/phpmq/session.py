@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from penstock.core.policy import SECOND
 from penstock.core.properties import PLAIN, Properties
@@ -26,8 +27,8 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         super().__init__(runtime, self._wire)
         self.namespace = listener.namespace
 
+    @override
     def handle(self, frame: phpmq.PhpmqFrame) -> bool:
-        """See Session."""
         if isinstance(frame, phpmq.Publish):
             return self._publish(frame)
         if isinstance(frame, phpmq.Consume):
@@ -36,14 +37,15 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             self._settle(frame)
         return True
 
+    @override
     def after_loss(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
-        """See Session."""
         return None if isinstance(frame, phpmq.Consume) else frame
 
+    @override
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
-        """See Session. Neighbours that are alike in having a time to live, or none, make one frame."""
+        # Neighbours that all have a time to live, or all have none, make one frame.
         style = self._wire.style
-        assert style is not None  # whoever gets deliveries has asked for them, in some style
+        assert style is not None  # the request for deliveries had a style
         ids = self.runtime.ids.texts(queue, [out.item.position for out in outs])
         shown = self._as_sent(outs) if style.dispatch_ttl is None else [style.dispatch_ttl] * len(outs)
         if True not in shown:
@@ -59,16 +61,17 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
 
     def _as_sent(self, outs: list[Out]) -> list[bool]:
         """Whether each message has a time to live, or was published with one of 0, which is none."""
-        told = self.runtime.engine.numbers("with_ttl", [out.item.position for out in outs])
-        return [bool(number or out.item.expires) for number, out in zip(told, outs, strict=True)]
+        with_ttl = self.runtime.engine.numbers("with_ttl", [out.item.position for out in outs])
+        return [bool(number or out.item.expires) for number, out in zip(with_ttl, outs, strict=True)]
 
     def _remaining(self, outs: list[Out]) -> tuple[int, ...]:
-        """What remains of each time to live, in whole seconds, rounded up; 0 is for ever."""
+        """The rest of each time to live, in whole seconds, rounded up; 0 is unlimited."""
         now = self.runtime.now()
         return tuple(max(1, -((now - out.item.expires) // SECOND)) if out.item.expires else 0 for out in outs)
 
+    @override
     def no_message(self, queue: Queue) -> None:
-        """See Session. The queue was deleted under a window: whoever consumes on must not wait for ever unheard."""
+        # The queue was deleted while it was consumed: the consumer must not wait forever without notice.
         self.close("a queue that is consumed was deleted", queue=queue.name)
 
     def _publish(self, frame: phpmq.Publish) -> bool:
@@ -81,8 +84,8 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         )
 
     @property
+    @override
     def queue_in_hand(self) -> str:
-        """See Session."""
         return f"{self.namespace}/{self._wire.queue_in_hand}" if self._wire.queue_in_hand else ""
 
     def _consume(self, frame: phpmq.Consume) -> None:
@@ -98,7 +101,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         self.runtime.broker.subscribe(self.connection, queue, window, self.runtime.now())
 
     def _room(self, queue: Queue) -> int:
-        """How large a window may be, beside what the connection has of other queues and may get of them."""
+        """The largest window beside the messages that the connection has, and may get, from other queues."""
         self.effort += len(self.connection.subscriptions) // EFFORT
         mine = self.connection.subscriptions.get((queue.id, False))
         others = len(self.connection.out) - (mine.out if mine else 0)
@@ -106,7 +109,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         return max(0, self.limits.messages_out - others)
 
     def _settle(self, frame: phpmq.Acknowledge | phpmq.Requeue | phpmq.Reject) -> None:
-        """Only what is out on this connection, from the queue it names, can be settled; all else is counted."""
+        """Settle messages that are out on this connection from the queue it names; other ones are counted."""
         runtime, connection = self.runtime, self.connection
         queue = runtime.broker.queue(self.namespace, frame.queue)
         ids = frame.ids if not isinstance(frame, phpmq.Requeue) else (frame.id,)

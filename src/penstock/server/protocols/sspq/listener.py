@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
+from typing_extensions import override
 
 from penstock.server.options.listener_options import Listener, OptionError
 
@@ -26,6 +27,6 @@ class SspqListener(Listener, frozen=True, kw_only=True):
         if not (namespace and slash and name):
             raise OptionError("queue", f"a queue is namespace/name, as in default/sspq, not {self.queue!r}")
 
+    @override
     def queues(self) -> dict[str, bool]:
-        """See Listener."""
         return {self.queue: self.dead_letters}

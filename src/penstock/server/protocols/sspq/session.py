@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from penstock.companions.rights import Right
 from penstock.core.properties import PLAIN, Properties
@@ -26,12 +27,13 @@ class SspqSession(Session[sspq.SspqFrame]):
         self.force_retries = listener.force_retries
         self.dead_letters = listener.dead_letters
 
+    @override
     def may_work(self) -> bool:
-        """See Session. Being told that no message comes is an answer that has to be read, too."""
+        # The peer also has to read the answers that say that no message comes.
         return not self.runtime.memory.congested and self.room > 0
 
+    @override
     def handle(self, frame: sspq.SspqFrame) -> bool:
-        """See Session."""
         kind = type(frame)  # a struct's isinstance() asks for more than that
         if kind is Confirm:
             self._confirm()
@@ -45,19 +47,20 @@ class SspqSession(Session[sspq.SspqFrame]):
             self.runtime.count("ignored_packages")
         return True
 
+    @override
     def after_loss(self, frame: sspq.SspqFrame) -> sspq.SspqFrame | None:
-        """See Session."""
         return None if isinstance(frame, (sspq.Receive, sspq.DeadReceive)) else frame
 
+    @override
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
-        """See Session. The counter tells how often the message may still be given out again."""
+        # The counter says how often the message may be delivered again.
         if len(outs) == 1:  # as a rule: a connection has one at a time
             return sspq.send_package(outs[0].item.retries, payloads[0])
         frames = [Send(out.item.retries, (payload,)) for out, payload in zip(outs, payloads, strict=True)]
         return sspq.encode(frames)
 
+    @override
     def no_message(self, queue: Queue) -> None:
-        """See Session."""
         self._decline()
 
     def _publish(self, frame: Send) -> bool:
@@ -71,8 +74,8 @@ class SspqSession(Session[sspq.SspqFrame]):
         )
 
     @property
+    @override
     def queue_in_hand(self) -> str:
-        """See Session."""
         return f"{self.namespace}/{self.name}"
 
     def _receive(self, *, dead: bool) -> None:
@@ -90,7 +93,7 @@ class SspqSession(Session[sspq.SspqFrame]):
         self.write(sspq.encode([sspq.NoReceive()]))
 
     def _confirm(self) -> None:
-        """Nobody can be done with what he has not been given yet: that stays."""
+        """Acknowledge what was delivered. Messages that are not delivered yet stay."""
         positions = [position for position, out in self.connection.out.items() if out.shown]
         if positions:
             self.runtime.broker.acknowledge(self.connection, self._queue(), positions, self.runtime.now())
@@ -98,6 +101,6 @@ class SspqSession(Session[sspq.SspqFrame]):
             self.runtime.count("ignored_settlements")
 
     def _queue(self) -> Queue:
-        """The listener's queue. It exists from the start; made again if somebody has deleted it."""
+        """The listener's queue. It exists from the start, and is created again if it was deleted."""
         queue = self.runtime.broker.queue(self.namespace, self.name)
         return queue or self.runtime.creation.make_queue(self.namespace, self.name, self, always=True)
