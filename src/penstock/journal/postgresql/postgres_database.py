@@ -28,9 +28,9 @@ from penstock.journal.postgresql.database import (
 from penstock.journal.postgresql.failures import Backoff
 from penstock.journal.postgresql.incarnations import ENDED, accepting, incarnation_of
 from penstock.journal.postgresql.interruption import Interruption
+from penstock.journal.postgresql.journal_tables import JournalTables
 from penstock.journal.postgresql.schema import partition
 from penstock.journal.postgresql.server_session import TableLocked
-from penstock.journal.postgresql.tables import JournalTables
 
 #: Every block is larger than this, which bounds the number of rows in a window of bytes.
 _SMALLEST_BLOCK = 256
