@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from penstock.admin import admin_requests as requests
@@ -44,10 +45,6 @@ class QueueTotals(NamedTuple):
     bytes: int = 0
     consumers: int = 0
     oldest: int = 0
-    published: int = 0
-    delivered: int = 0
-    settled: int = 0
-    redelivered: int = 0
 
 
 class MessageCounts(NamedTuple):
@@ -169,7 +166,7 @@ class Mirror:
     def total_rates(self, rows: Iterable[QueueRow]) -> Rates:
         """Sums of the rates of queues."""
         rates = [self.rates.get(row.number, _STILL) for row in rows]
-        return Rates(**{name: round(sum(getattr(each, name) for each in rates), 3) for name in MessageCounts._fields})
+        return Rates(**{name: round(sum(map(attrgetter(name), rates)), 3) for name in MessageCounts._fields})
 
     def _note_rates(self, rows: dict[int, QueueRow], seconds: float) -> None:
         if seconds <= 0:
@@ -199,18 +196,13 @@ class Mirror:
 
 
 _STILL = Rates()
-
-
-def settled(row: QueueRow) -> int:
-    """Messages that have left a queue for good."""
-    _, acknowledged, popped, dropped, purged, *_ = row.counters
-    return acknowledged + popped + dropped + purged
+_NO_GROWTH = MessageCounts()
 
 
 def counts_of(row: QueueRow) -> MessageCounts:
     """The counters of a queue."""
-    published, _, _, _, _, _, _, delivered, redelivered = row.counters
-    return MessageCounts(published, delivered, settled(row), redelivered)
+    published, acknowledged, popped, dropped, purged, _, _, delivered, redelivered = row.counters
+    return MessageCounts(published, delivered, acknowledged + popped + dropped + purged, redelivered)
 
 
 def dead_by_reason(rows: Iterable[QueueRow]) -> dict[str, int]:
@@ -227,10 +219,7 @@ def sum_queues(rows: Iterable[QueueRow]) -> QueueTotals:
     sums = [0] * len(QueueTotals._fields)
     oldest = 0
     for row in rows:
-        values = (
-            1, row.ready, row.out, row.delayed, row.dead, row.damaged, row.bytes, row.consumers, 0,
-            *counts_of(row),
-        )  # fmt: skip
+        values = (1, row.ready, row.out, row.delayed, row.dead, row.damaged, row.bytes, row.consumers, 0)
         sums = [total + value for total, value in zip(sums, values, strict=True)]
         if row.oldest and (not oldest or row.oldest < oldest):
             oldest = row.oldest
@@ -239,17 +228,27 @@ def sum_queues(rows: Iterable[QueueRow]) -> QueueTotals:
 
 def _growth(earlier: QueueRow | None, row: QueueRow, *, new: bool = False) -> MessageCounts:
     """Growth of the counters since ``earlier``. For an unknown queue their value if ``new``, otherwise nothing."""
-    now = counts_of(row)
     if earlier is None:
-        return now if new else MessageCounts()
-    return MessageCounts(*(max(0, count - before) for count, before in zip(now, counts_of(earlier), strict=True)))
+        return counts_of(row) if new else _NO_GROWTH
+    if row.counters == earlier.counters:
+        return _NO_GROWTH
+    return MessageCounts(*map(_increase, counts_of(earlier), counts_of(row)))
+
+
+def _increase(then: int, now: int) -> int:
+    return now - then if now > then else 0
 
 
 def _smooth(rates: Rates, growth: MessageCounts, seconds: float) -> Rates:
     """Exponentially smoothed rates."""
 
-    def rate(name: str, count: int) -> float:
-        value: float = WEIGHT * count / seconds + (1 - WEIGHT) * getattr(rates, name)
+    def smooth(rate: float, count: int) -> float:
+        value = WEIGHT * count / seconds + (1 - WEIGHT) * rate
         return round(value, 3) if value >= 0.005 else 0.0
 
-    return Rates(**{name: rate(name, count) for name, count in growth._asdict().items()})
+    return Rates(
+        published=smooth(rates.published, growth.published),
+        delivered=smooth(rates.delivered, growth.delivered),
+        settled=smooth(rates.settled, growth.settled),
+        redelivered=smooth(rates.redelivered, growth.redelivered),
+    )

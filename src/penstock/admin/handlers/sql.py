@@ -14,7 +14,7 @@ from penstock.admin.admin_requests import QueueRow
 from penstock.admin.audit import Audit
 from penstock.admin.gatekeeper import Caller
 from penstock.admin.http import Request, Response
-from penstock.admin.mirror import Mirror, settled
+from penstock.admin.mirror import Mirror, counts_of
 from penstock.admin.pages import decode_cursor, encode_cursor, page, slice_page
 from penstock.admin.problems import fail
 from penstock.admin.resources.common import Done, Page
@@ -211,10 +211,7 @@ def _queue(row: QueueRow) -> dict[str, Any]:
     return {
         **{name: getattr(row, name) for name in same},
         "queue": row.name,
-        "published": row.counters[0],
-        "delivered": row.counters[7],
-        "redelivered": row.counters[8],
-        "settled": settled(row),
+        **counts_of(row)._asdict(),
     }
 
 
