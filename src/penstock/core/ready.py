@@ -131,7 +131,9 @@ class ReadyMessages:
     def remove(self, item: Item) -> Item | None:
         """Remove one message from the middle. None if it is gone already."""
         lane = self.lanes.get(item.priority)
-        removed = lane.remove(item.rank) if lane is not None else None
+        if lane is None:
+            return None
+        removed = lane.remove(item.rank)
         if removed is not None:
             self._length -= 1
             self.bytes -= removed.size
