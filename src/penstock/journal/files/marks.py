@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from mypy_extensions import mypyc_attr
-
 from penstock.journal.contract import Durability
 from penstock.journal.errors import LogFull, is_full
 from penstock.journal.files.disk import Disk
@@ -12,7 +10,6 @@ from penstock.journal.files.space import START_BYTES, DiskSpace
 from penstock.journal.files.tail import TailWriter
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class JournalMarks:
     """Writes both files. Nothing is changed before ``begin``."""
 
