@@ -387,6 +387,7 @@ OURS: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
+            "core/recovery/meta.py",
             "core/recovery/table.py",
             "flight/live.py",
             "journal/files/folder.py",
