@@ -1,4 +1,4 @@
-"""Who is measured: a server, and a way of using it."""
+"""The servers that are measured, each with a way of using it."""
 
 from __future__ import annotations
 

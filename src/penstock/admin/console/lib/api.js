@@ -12,7 +12,7 @@ export class Problem extends Error {
   }
 }
 
-// The session: undefined until it is loaded, null if nobody is logged in.
+// The session: undefined until it is loaded, null without a login.
 export const session = makeStore(undefined);
 
 function query(parameters = {}) {
