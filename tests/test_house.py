@@ -32,7 +32,8 @@ CONTRACTS: dict[str, str] = {
 
 #: Phrases that make a reader stop, where a plain verb or noun would do: report, render, log, notify, again, no one.
 STILTED = re.compile(
-    r"\b(told|tells? of|if that is so|in vain|anew|lets? go of)\b|\bnobody\b(?!\")|(\. |\"\"\"|#:? )Who (has|asks|is|takes|waits)\b"
+    r"\b(told|tells? of|if that is so|in vain|anew|lets? go of)\b|\bnobody\b(?!\")"
+    r"|(\. |\"\"\"|#:? )Who (has|asks|is|takes|waits)\b"
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
