@@ -68,6 +68,10 @@ class Acceptor:
         for each in sockets:
             runtime.loop.add_reader(each.fileno(), self._accept, each)
 
+    def use(self, context: ssl.SSLContext | None) -> None:
+        """Use this TLS context for connections from now on."""
+        self.context = context
+
     async def close(self) -> None:
         """Accept no more, and forget those that wait for a PROXY header or a TLS handshake.
 

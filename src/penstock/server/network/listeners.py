@@ -42,7 +42,7 @@ class OpenListener:
         """
         if self.acceptor.context is None:
             return False
-        self.acceptor.context = _tls_context(self.listener)
+        self.acceptor.use(_tls_context(self.listener))
         return True
 
     async def close(self) -> None:
