@@ -73,8 +73,8 @@ FROM_SOURCE = (
     "wire/test_stream.py",
 )
 
-# Tests see the sources, parts of which they replace. ``test_compiled.py`` runs those of what is compiled once more.
-# Commands that tests start are told the same.
+# Tests run from source, because they patch parts of it; so do the commands that they start, which inherit this.
+# ``test_compiled.py`` runs the tests of the compiled modules again.
 os.environ.setdefault("PENSTOCK_COMPILED", "off")
 
 from penstock import compiled  # noqa: E402 - which looks at that variable

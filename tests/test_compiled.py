@@ -73,10 +73,10 @@ class TestCompiled:
         assert (done.returncode, json.loads(done.stdout)["lives"]) == (0, 20), done.stderr[-3000:]
 
     def test_the_command_runs_compiled(self) -> None:
-        told = penstock("compile", "--check", PENSTOCK_COMPILED="required")
-        assert (told.code, told.out) == (0, "Penstock runs compiled\n")
-        told = penstock("compile", "--check", "--json", PENSTOCK_COMPILED="off")
-        assert (told.code, told.json) == (4, [{"compiled": False, "runs": "from source: PENSTOCK_COMPILED=off"}])
+        shown = penstock("compile", "--check", PENSTOCK_COMPILED="required")
+        assert (shown.code, shown.out) == (0, "Penstock runs compiled\n")
+        shown = penstock("compile", "--check", "--json", PENSTOCK_COMPILED="off")
+        assert (shown.code, shown.json) == (4, [{"compiled": False, "runs": "from source: PENSTOCK_COMPILED=off"}])
         assert penstock("--version", PENSTOCK_COMPILED="auto").out.endswith(" (compiled)\n")
         again = penstock("compile", PENSTOCK_COMPILED="auto")
         assert (again.code, again.err) == (0, "compiled already, and up to date\n")
@@ -171,7 +171,7 @@ class TestBuild:
             assert (ROOT / "src" / module.replace(".", "/")).with_suffix(".py").is_file()
             assert module.split(".")[1] in compiled.SOURCES
 
-    def test_what_is_missing_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_tools_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CC", "there-is-none --fast")
         with pytest.raises(build.CompileError, match="there is no C compiler 'there-is-none'"):
             build.check_tools()
@@ -181,11 +181,11 @@ class TestBuild:
 
     def test_a_compiler_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(build, "MODULES", ("penstock.core.there_is_none",))
-        with pytest.raises(build.CompileError, match="compiling failed; the sources run as before") as told:
+        with pytest.raises(build.CompileError, match="compiling failed; the sources run as before") as raised:
             build.compile_modules()
-        assert "there_is_none" in " ".join(told.value.__notes__)
+        assert "there_is_none" in " ".join(raised.value.__notes__)
 
-    def test_a_folder_that_nobody_may_write_into(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_folder_that_is_not_writable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "file").write_text("")
         monkeypatch.setattr(build, "FOLDER", tmp_path / "file" / "native")
         with pytest.raises(build.CompileError, match="compiled modules cannot be kept in"), build.alone():

@@ -94,8 +94,8 @@ TABLES = {
 
 
 @pytest.mark.parametrize("page", TABLES)
-def test_columns_whose_names_are_words_of_duckdb_are_told(page: str) -> None:
-    """A name that is there for good can't be another one, so the page says how to write it."""
+def test_columns_whose_names_are_reserved_in_duckdb_are_documented(page: str) -> None:
+    """Published names can't change, so the page says how to quote them."""
     names = {column for schema in TABLES[page] for column in schema.names}
     reserved = [column for column in names if not _is_a_name(column)]
     text = (ROOT / "docs" / page).read_text()

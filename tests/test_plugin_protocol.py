@@ -87,8 +87,8 @@ def broker(tmp_path: Path, path: str) -> Broker:
     ],
 )
 def test_help(command: list[str], said: str, path: str) -> None:
-    told = penstock(*command, "--help", PYTHONPATH=path)
-    assert said in " ".join(told.out.split()), told
+    shown = penstock(*command, "--help", PYTHONPATH=path)
+    assert said in " ".join(shown.out.split()), shown
 
 
 def test_configuration(tmp_path: Path, path: str) -> None:
@@ -114,7 +114,7 @@ def test_configuration(tmp_path: Path, path: str) -> None:
     assert f"{file}, line 3" in wrong.err
     assert "namespace" in wrong.err
     unknown = penstock("config", "check", file)
-    assert unknown.code == 2, "without the distribution nobody knows it"
+    assert unknown.code == 2, "unknown without the distribution"
 
 
 def test_messages(broker: Broker) -> None:
@@ -140,9 +140,9 @@ def test_messages(broker: Broker) -> None:
     assert [each["lines"] for each in ready] != []
 
 
-def test_what_it_has_not(path: str) -> None:
+def test_unsupported_features(path: str) -> None:
     wrong = penstock("send", "lines://127.0.0.1:1/jobs", "--ttl=1", "x", PYTHONPATH=path)
-    assert wrong.code == 1, "nobody is there"
+    assert wrong.code == 1, "no broker is there"
     benched = penstock("bench", "lines://127.0.0.1:1/jobs", PYTHONPATH=path)
     assert (benched.code, "Lines has no load" in benched.err) == (2, True), benched
     nameless = penstock("send", "line://127.0.0.1", "x", PYTHONPATH=path)
@@ -203,12 +203,12 @@ def test_decode(broker: Broker, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_registration_that_can_not_be_used_is_told(made: str, said: str, tmp_path: Path) -> None:
+def test_an_unusable_registration_is_reported(made: str, said: str, tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()
     (code / "wrong.py").write_text(f"from penstock.protocols import Protocol\n{made}\n")
     path = installed(tmp_path, {"wrong": "wrong:P"}, "wrong-one", code)
-    told = penstock("config", "show", PYTHONPATH=path)
-    assert told.code == 2, told
-    assert "Traceback" not in told.err
-    assert said in told.err
+    shown = penstock("config", "show", PYTHONPATH=path)
+    assert shown.code == 2, shown
+    assert "Traceback" not in shown.err
+    assert said in shown.err

@@ -1,7 +1,7 @@
-"""Setting up the checkout: what scripts/setup.sh says and does when something is missing, interrupted or moved.
+"""Setting up a checkout: messages and actions of scripts/setup.sh when something is missing, interrupted or moved.
 
 Each test has a copy of the scripts in a folder of its own (with a space in its name), a PATH with the few tools they
-need, and a Python that is a shell script doing as it is told. One test uses the real Python and pip.
+need, and a shell script that stands in for Python. One test uses the real Python and pip.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class TestWhatIsRun:
         assert ready.run(arguments=("--quick", "-x"))[:2] == (0, "pytest ran\n")
         assert (ready.asked("-m ruff"), ready.asked("-m pytest -m not long -x")) == (0, 1)
 
-    def test_a_flag_that_nobody_knows(self, ready: Checkout) -> None:
+    def test_an_unknown_flag(self, ready: Checkout) -> None:
         code, _, err = ready.run(arguments=("--unknown",))
         assert code == 4
         assert err.startswith("scripts/test: takes --quick or --help as its first argument, and what pytest takes")
@@ -200,8 +200,8 @@ class TestWhatIsRun:
         assert out.startswith("Sets up the checkout (once) and runs lint, types and the tests.\n")
         assert "scripts/test --quick " in out
 
-    def test_what_quick_leaves_out_is_there(self) -> None:
-        """A file that was renamed would be run by --quick, and nobody would notice."""
+    def test_files_that_quick_skips_exist(self) -> None:
+        """Otherwise --quick would run a renamed file, unnoticed."""
         for name in runpy.run_path(str(ROOT / "tests/conftest.py"))["LONG"]:
             file, _, part = name.partition("::")
             assert part in (ROOT / "tests" / file).read_text(), name
@@ -225,7 +225,7 @@ class TestAgain:
         assert ready.run()[0] == 0
         assert ready.asked("-m venv") == 2
 
-    def test_a_venv_whose_python_is_gone_is_made_anew(self, ready: Checkout) -> None:
+    def test_a_venv_whose_python_is_gone_is_recreated(self, ready: Checkout) -> None:
         (ready.root / ".venv" / "bin" / "python").unlink()
         assert ready.run()[0] == 0
         assert ready.asked("-m venv") == 2
@@ -236,7 +236,7 @@ class TestAgain:
         assert checkout.run()[0] == 0
         assert checkout.asked("-m venv") == 1
 
-    def test_a_venv_that_was_interrupted_in_the_making_is_made_anew(self, checkout: Checkout) -> None:
+    def test_a_half_made_venv_is_recreated(self, checkout: Checkout) -> None:
         checkout.fake_python()
         assert checkout.run(FAKE_VENV_INTERRUPTED="1")[0] != 0
         assert (checkout.root / ".venv" / "bin" / "python").exists()

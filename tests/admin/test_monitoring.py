@@ -73,7 +73,7 @@ def test_only_metrics_that_there_are(broker: WebBroker) -> None:
 
 @pytest.mark.parametrize("path", ["/metrics", "/metrics/per-queue?queue=*"])
 def test_promtool_finds_nothing_wrong_with_the_metrics(broker: WebBroker, path: str) -> None:
-    promtool("check", "metrics", told=broker.api.ask("GET", path).body)
+    promtool("check", "metrics", stdin=broker.api.ask("GET", path).body)
 
 
 def test_the_dashboard_is_well_formed() -> None:

@@ -100,7 +100,7 @@ def test_users_by_name_and_number() -> None:
     assert allows(peer, user=str(me))
     assert allows(peer, user=pwd.getpwuid(me).pw_name)
     assert not allows(peer, user=str(me + 1))
-    assert not allows(peer, user="nobody-of-this-name")
+    assert not allows(peer, user="no-user-of-this-name")
     assert not allows(Peer("127.0.0.1"), user=str(me))
 
 

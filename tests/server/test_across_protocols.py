@@ -1,4 +1,4 @@
-"""A message sent over one protocol is received over any other: every pair, and what each can tell of it."""
+"""A message sent over one protocol is received over any other: every pair, and the metadata that each can carry."""
 
 from __future__ import annotations
 

@@ -51,13 +51,13 @@ print(before - resident())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's allocator that is told")
-def test_free_pages_between_others_go_back_when_asked_for() -> None:
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is configured")
+def test_free_pages_between_used_ones_go_back_on_request() -> None:
     done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 20 * 2**20
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's allocator that is told")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is configured")
 def test_large_blocks_go_back() -> None:
     kept = {}
     for how in ("set", "not set"):

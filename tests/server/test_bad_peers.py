@@ -167,7 +167,7 @@ def test_resets_while_much_is_sent_to_them(broker: Broker, crowd: Crowd) -> None
 
 
 def test_floods(broker: Broker, crowd: Crowd) -> None:
-    """Requests without end, and nobody reads the answers."""
+    """Endless requests whose answers are not read."""
     floods = {"sspq": sspq(RECEIVE) * 1000, "kokaq": kokaq(NOP) * 1000, "phpmq": consume("flood", 1) * 500}
     for _ in range(3):
         for protocol in PROTOCOLS:
@@ -189,7 +189,7 @@ def test_connections_that_come_and_go(broker: Broker, crowd: Crowd) -> None:
 
 
 def test_no_more_file_descriptors(broker: Broker) -> None:
-    """Those who are in are served, one line tells, nobody computes in vain, and when some go the next come in."""
+    """Connected peers are served, one line is logged, no CPU is wasted, and waiting peers get in as others leave."""
     assert broker.process is not None
     with Good(broker) as good:
         wait_for(lambda: good.rounds > 5)

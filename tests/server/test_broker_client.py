@@ -1,4 +1,4 @@
-"""Asking the broker: connections that are kept, that break, and that nobody answers."""
+"""Requests to the broker: connections that are kept, that break, and that are not answered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Listener:
-    """A broker's end that answers each request with what it is told to; None closes the connection instead."""
+    """The broker's end: answers each request with ``answer``; None closes the connection instead."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -207,11 +207,11 @@ def test_a_frame_that_is_too_long_is_away(listener: Listener, door: Door) -> Non
     assert _away(door)
 
 
-def test_nobody_there(tmp_path: Path, make: Callable[[Path], Door]) -> None:
-    assert _away(make(tmp_path / "nobody"))
+def test_no_broker_there(tmp_path: Path, make: Callable[[Path], Door]) -> None:
+    assert _away(make(tmp_path / "missing"))
 
 
-def test_nobody_answers_in_time(listener: Listener, make: Callable[[Path, float], Door]) -> None:
+def test_no_answer_in_time(listener: Listener, make: Callable[[Path, float], Door]) -> None:
     done = threading.Event()
 
     def wait(request: Any) -> None:

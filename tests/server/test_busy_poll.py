@@ -122,7 +122,7 @@ def test_what_is_done_meanwhile_does_not_make_it_longer() -> None:
     assert not loop.soon
 
 
-def test_it_stops_while_a_thread_is_at_work_and_begins_anew_after_that() -> None:
+def test_it_stops_while_a_thread_is_at_work_and_starts_again_afterwards() -> None:
     loop, poll = polling()
     pause(loop, poll, MOMENT / 2)
     poll.idle()
@@ -134,7 +134,7 @@ def test_it_stops_while_a_thread_is_at_work_and_begins_anew_after_that() -> None
 
 
 def rounds(loop: Loop, poll: BusyPoll, count: int, seconds: float = MOMENT / 3) -> int:
-    """So often bytes come so long after an answer. Returns in how many of these rounds it polled."""
+    """Receive bytes ``count`` times, ``seconds`` after an answer. Returns how many of these rounds polled."""
     polled = 0
     for _ in range(count):
         poll.idle()
@@ -147,7 +147,7 @@ def rounds(loop: Loop, poll: BusyPoll, count: int, seconds: float = MOMENT / 3) 
     return polled
 
 
-def test_it_pauses_where_it_polls_in_vain_too_often() -> None:
+def test_it_backs_off_when_too_many_polls_find_nothing() -> None:
     loop, poll = polling()
     pauses = []
     for _ in range(9):
@@ -166,19 +166,19 @@ def test_it_pauses_where_it_polls_in_vain_too_often() -> None:
     assert loop.now - paused_at == pytest.approx(LEAST_PAUSE, abs=5 * MOMENT)
 
 
-def test_a_look_that_takes_long_is_one_in_vain() -> None:
-    """Somebody else had the processor, or the interpreter."""
+def test_a_slow_poll_counts_as_a_miss() -> None:
+    """Another process had the CPU, or another thread the interpreter."""
     loop, poll = polling()
     pause(loop, poll, MOMENT / 2)
     poll.idle()
     loop.now += 5e-3
     poll.busy()
-    poll.idle()  # before the look that was asked for has its turn
+    poll.idle()  # before the requested poll has run
     assert loop.iterate() == 1
     assert rounds(loop, poll, 20) == 0
 
 
-def test_it_goes_on_where_that_is_rare() -> None:
+def test_it_continues_while_misses_are_rare() -> None:
     loop, poll = polling()
     rounds(loop, poll, 2 * ROUNDS)
     for _ in range(20):
@@ -186,9 +186,9 @@ def test_it_goes_on_where_that_is_rare() -> None:
         assert rounds(loop, poll, ROUNDS + 1) == ROUNDS
 
 
-@pytest.mark.parametrize("processors", [1, 1.5])
-def test_the_only_processor_is_left_to_others(processors: float) -> None:
-    loop, poll = polling(processors)
+@pytest.mark.parametrize("cpus", [1, 1.5])
+def test_a_single_cpu_is_never_polled_on(cpus: float) -> None:
+    loop, poll = polling(cpus)
     for _ in range(3):
         pause(loop, poll, MOMENT / 2)
     poll.idle()
@@ -197,10 +197,10 @@ def test_the_only_processor_is_left_to_others(processors: float) -> None:
 
 @pytest.mark.parametrize("waits", [False, True], ids=["written at once", "the disk is waited for"])
 def test_a_broker_polls_when_it_has_answered(waits: bool) -> None:
-    """Not while a commit is on its way: the thread that makes it needs the interpreter, and tells of its end."""
+    """Not while a commit is in flight: its thread needs the interpreter, and wakes the loop when it is done."""
 
     def push(broker: InProcess, session: KokaqSession, loop: Loop) -> None:
-        """A request at once after the last answer."""
+        """Send a request right after the last answer."""
         loop.now += MOMENT / 2
         request = kokaq.Pushes(MessageType.OPERATIONAL, True, 0, "default", "q", (b"0001",), b"\0", (b"message",))
         session.data_received(kokaq.encode_requests([request]))

@@ -27,12 +27,12 @@ def small(first: int) -> EventBatch:
     return made
 
 
-def told(messages: list[PlainMessage | None]) -> list[tuple[bytes, int, bytes]]:
+def contents(messages: list[PlainMessage | None]) -> list[tuple[bytes, int, bytes]]:
     return [(each.payload, each.at, each.source) for each in messages if each is not None]
 
 
 def publish(cache: RecentMessages, first: int, size: int) -> int:
-    """Remember so many bytes. Returns the next position."""
+    """Remember ``size`` bytes of messages. Returns the next position."""
     while size > 0:
         one = batch(first)
         cache.add(one)
@@ -40,7 +40,7 @@ def publish(cache: RecentMessages, first: int, size: int) -> int:
     return first
 
 
-def test_a_backlog_that_nobody_asks_for() -> None:
+def test_a_backlog_that_is_never_read() -> None:
     cache = RecentMessages(MOST)
     publish(cache, 1, 3 * MOST)
     assert cache.bytes <= LEAST_BYTES
@@ -157,7 +157,7 @@ def test_small_batches_are_put_together_and_give_the_same_messages() -> None:
     assert len(gathered._batches) < len(batches) / 20
     positions = [each.first + row for each in batches for row, kind in enumerate(each.kinds) if kind == Kind.PUBLISHED]
     assert [gathered.message(position) for position in positions] == [whole.message(each) for each in positions]
-    assert told(gathered.plain(positions)) == told(whole.plain(positions))
+    assert contents(gathered.plain(positions)) == contents(whole.plain(positions))
     assert gathered.payloads(positions) == whole.payloads(positions)
     for name in ("retries", "priority", "with_ttl"):
         assert gathered.numbers(name, positions) == whole.numbers(name, positions)

@@ -56,5 +56,5 @@ def test_a_peer_that_is_gone_leaves_no_session_behind(protocol: str, no_looks: N
 def test_a_broker_looks_seldom() -> None:
     script = "from penstock.server.system.collector import collect_rarely as f; import gc; f(); "
     script += "print(gc.get_freeze_count() > 1000, gc.get_threshold())"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told == f"True {THRESHOLDS}\n"
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert printed == f"True {THRESHOLDS}\n"

@@ -79,8 +79,8 @@ def test_a_small_commit_is_done_on_return_and_a_large_one_by_the_thread(
     monkeypatch.setattr(committer, "QUICK", 10.0)
     opened = open_folder(SimDisk(), MORNING)
     engine, broker = opened.engine, opened.engine.broker
-    told = threading.Event()
-    commits = GroupCommit(engine, told.set, lambda error: None, at_once=lambda: small)
+    notified = threading.Event()
+    commits = GroupCommit(engine, notified.set, lambda error: None, at_once=lambda: small)
     broker.create_namespace("default", MORNING)
     queue = broker.create_queue("default", "q", MORNING)
     connection = broker.connect(1, b"test")
@@ -90,20 +90,20 @@ def test_a_small_commit_is_done_on_return_and_a_large_one_by_the_thread(
         commits.advance()
     while commits._committer._wanted.is_set or commits._committer._appending.locked():
         time.sleep(0.001)
-    told.clear()
+    notified.clear()
     broker.publish(connection, queue, [bytes(small - 1000)], MORNING)
     commits.flush(MORNING)
     assert broker.committed == broker.log.next_position
-    assert not told.is_set()
+    assert not notified.is_set()
     broker.publish(connection, queue, [bytes(small)], MORNING)
     commits.flush(MORNING)
-    assert told.wait(10)
+    assert notified.wait(10)
     commits.close(MORNING)
     assert engine.log.committed == broker.log.next_position
 
 
 def test_a_catalogue_that_a_small_commit_asks_for_is_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else would come for it: a broker that stops would wait for it until its time is up."""
+    """Nothing else would commit it, and a stopping broker would wait for it until its timeout."""
     monkeypatch.setattr(committer, "QUICK", 10.0)
     opened = open_folder(SimDisk(), MORNING, OwnerOptions(extent_bytes=2000, reserve=4096))
     engine, broker = opened.engine, opened.engine.broker

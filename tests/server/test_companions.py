@@ -36,7 +36,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Logger], C
 
 
 def live(make: Callable[[Logger], CompanionProcess], story: Callable[[CompanionProcess], Awaitable[None]]) -> str:
-    """Keep a process while the story is told. Returns the log."""
+    """Run a story with a live process. Returns the log."""
     words = io.StringIO()
 
     async def run() -> None:
@@ -82,10 +82,10 @@ def test_one_that_hangs_is_killed_and_started_again(
     assert "hangs and is killed" in log
 
 
-def test_a_broker_that_was_stopped_blames_nobody(
+def test_a_broker_that_was_stopped_does_not_blame_its_companion(
     make: Callable[[Logger], CompanionProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its companion has said meanwhile is read before it is judged."""
+    """Everything that the companion sent meanwhile is read before it counts as hung."""
     monkeypatch.setattr(endpoints, "HUNG_SECONDS", HUNG)
 
     async def story(process: CompanionProcess) -> None:

@@ -128,8 +128,8 @@ class TestListeners:
 
     def test_flight_that_makes_no_sense(self, file: Path) -> None:
         assert "FILE, line 2: flight.address: '1' is not an address" in complaint(file, "[flight]\naddress = '1'\n")
-        told = complaint(file, "[flight]\naddress = '0.0.0.0:1'\n")
-        assert told.startswith("FILE, line 2: flight.address: 0.0.0.0:1 can be reached from other machines")
+        text = complaint(file, "[flight]\naddress = '0.0.0.0:1'\n")
+        assert text.startswith("FILE, line 2: flight.address: 0.0.0.0:1 can be reached from other machines")
         assert "there is no such option" in complaint(file, "[flight]\nport = 1\n")
         with pytest.raises(ConfigurationError, match="name=value, as in"):
             load(None, {"PENSTOCK_FLIGHT": "127.0.0.1:1,tls"}, {})
@@ -249,13 +249,13 @@ class TestErrors:
     def test_in_a_file(self, file: Path, text: str, expected: str) -> None:
         assert complaint(file, text).startswith(expected)
 
-    def test_everything_that_is_wrong_is_told_at_once(self, file: Path) -> None:
+    def test_all_errors_are_reported_at_once(self, file: Path) -> None:
         text = 'x = 1\n[limits]\nwindow = 0\n[[access]]\nmay = ["read", "see"]\nnetwork = "zz"\n'
         file.write_text(f'{text}[queues."a/b"]\npaused = 1\n')
         with pytest.raises(ConfigurationError) as caught:
             load(str(file), {}, {})
-        told = [str(caught.value), *caught.value.__notes__]
-        assert [each.replace(str(file), "FILE").split(";")[0] for each in told] == [
+        complaints = [str(caught.value), *caught.value.__notes__]
+        assert [each.replace(str(file), "FILE").split(";")[0] for each in complaints] == [
             "FILE, line 1: x: there is no such option",
             "FILE, line 3: limits.window: 0 is not accepted",
             'FILE, line 5: access[0].may[1]: "see" is not accepted',
@@ -382,14 +382,14 @@ class TestVariablesOfOthers:
             ("PENSTOCK_SERVICE_HOSTS", ""),
         ],
     )
-    def test_unknown_ones_are_told_with_the_nearest(self, variable: str, nearest: str) -> None:
+    def test_unknown_variables_are_reported_with_the_closest_option(self, variable: str, nearest: str) -> None:
         found = layers(None, {variable: "1", "PENSTOCK_DATA": "x"}, {})
         assert found.options() == BrokerOptions(data="x")
         assert found.variables.unknown == [(variable, nearest)]
         assert found.variables.services == []
 
     def test_a_port_that_is_not_a_services(self) -> None:
-        """Only the value tells: Kubernetes' is a URL."""
+        """Only the value shows it: the one from Kubernetes is a URL."""
         found = layers(None, {"PENSTOCK_PORT": "9100"}, {}).variables
         assert ([each.variable for each in found.unknown], found.services) == (["PENSTOCK_PORT"], [])
 

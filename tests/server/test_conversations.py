@@ -28,8 +28,8 @@ def test_it_is_what_a_broker_says(conversation: Conversation, tmp_path: Path) ->
         walk.run(conversation)
         assert broker.stop() == 0
         assert broker.events("protocol error") == []
-    for told in walk.told:
-        check_codecs(conversation.protocol, told[">"], told["<"])
+    for said in walk.transcript:
+        check_codecs(conversation.protocol, said[">"], said["<"])
 
 
 def check_codecs(protocol: str, asked: bytes, answered: bytes) -> None:

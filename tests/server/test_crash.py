@@ -35,10 +35,10 @@ def test_a_payload_tells_its_number_and_only_its_own() -> None:
         (["S 7", "D 7 4294967297"], "shown after its end"),
         (["P 7 4294967297", "D 7 4294967298"], "had number"),
         (["P 7 4294967297", "D 8 4294967297"], "was at position"),
-        (["P 7 12884901888"], "nobody has published"),
+        (["P 7 12884901888"], "was never published"),
     ],
 )
-def test_contradictions_in_what_was_told_are_noticed(tmp_path: Path, lines: list[str], complaint: str) -> None:
+def test_contradictory_notes_are_noticed(tmp_path: Path, lines: list[str], complaint: str) -> None:
     story = Story(tmp_path, 1, "commit")
     story.round = 2
     story.notes.write_text("\n".join([*lines, ""]))
@@ -68,7 +68,7 @@ def test_a_line_that_the_kill_cut_is_not_believed(tmp_path: Path) -> None:
     assert story.confirmed == {7, 9}
 
 
-def test_a_failure_is_told_with_seed_and_round(
+def test_a_failure_is_reported_with_seed_and_round(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def broken(story: Story, rounds: int) -> Iterator[Round]:
@@ -77,8 +77,8 @@ def test_a_failure_is_told_with_seed_and_round(
 
     monkeypatch.setattr(Story, "run", broken)
     assert command.main(["--seed", "5", "--rounds", "9", "--folder", str(tmp_path)]) == 1
-    told = capsys.readouterr()
-    assert "seed 5, round 3, commit failed" in told.err
-    assert "a message was lost" in told.err
+    printed = capsys.readouterr()
+    assert "seed 5, round 3, commit failed" in printed.err
+    assert "a message was lost" in printed.err
     assert command.main(["--seed", "5", "--rounds", "9", "--folder", str(tmp_path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {**command.Figures()._asdict(), "broken": 1}

@@ -1,5 +1,5 @@
 """A flipped bit in an old segment: damaged messages are set aside, the sound ones flow, and a file that is put back
-brings them back. Nothing is taken for good that nobody was shown."""
+brings them back. A message that was never delivered is never removed."""
 
 from __future__ import annotations
 
@@ -223,10 +223,10 @@ def test_the_sound_messages_flow(take: Callable[[Scene], Awaitable[bytes]]) -> N
         assert sorted(queue.damaged) == [old.positions[number] for number in TOGETHER]
         assert queue.counters.popped == (COUNT - len(TOGETHER) if take is by_pops else 0)
         assert not scene.events("error in a session")
-        told = scene.events("damaged messages are set aside; put the file back, or give them up by a repair")
+        logged = scene.events("damaged messages are set aside; put the file back, or give them up by a repair")
         first, last = old.positions[TOGETHER[0]], old.positions[TOGETHER[-1]]
-        assert [(each["first"], each["last"], each["lost"]) for each in told] == [(first, last, old.lost)]
-        assert f"{old.segment}, byte {old.offset}: the body's checksum is wrong" in told[0]["reason"]
+        assert [(each["first"], each["last"], each["lost"]) for each in logged] == [(first, last, old.lost)]
+        assert f"{old.segment}, byte {old.offset}: the body's checksum is wrong" in logged[0]["reason"]
 
     play(old, story)
 
@@ -285,8 +285,8 @@ def test_the_scrub_finds_it_before_anybody_asks() -> None:
         while scene.runtime.broker.damaged < len(TOGETHER):
             await asyncio.sleep(0.005)
         assert sorted(scene.backlog.damaged) == [old.positions[number] for number in TOGETHER]
-        (told,) = scene.events("the journal is damaged")
-        assert told["place"] == f"{old.segment}, byte {old.offset}"
+        (logged,) = scene.events("the journal is damaged")
+        assert logged["place"] == f"{old.segment}, byte {old.offset}"
 
     play(old, story)
 

@@ -1,4 +1,4 @@
-"""Access rules at work: denied by the protocol's own means, and logged once. And listeners that keep others out."""
+"""Access rules at work: denied by the protocol's own means, and logged once. And listeners that refuse peers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from support.raw import (
     sspq,
 )
 
-#: Everybody here may publish to a, consume from b, and administer the namespace mine.
+#: Every peer here may publish to a, consume from b, and administer the namespace mine.
 RULES = """
 [[access]]
 network = "127.0.0.0/8"
@@ -78,31 +78,31 @@ def denials(broker: Broker) -> list[tuple[str, str, str]]:
 
 
 @pytest.fixture
-def told(broker: Broker) -> Iterator[list[tuple[str, str, str]]]:
-    """What the test expects to be logged, and nothing else."""
+def expected_denials(broker: Broker) -> Iterator[list[tuple[str, str, str]]]:
+    """The test adds the denials that it expects; exactly these must be in the log."""
     before, expected = len(denials(broker)), list[tuple[str, str, str]]()
     yield expected
     assert denials(broker)[before:] == expected
 
 
-def test_phpmq_is_closed(broker: Broker, told: list[tuple[str, str, str]]) -> None:
+def test_phpmq_is_closed(broker: Broker, expected_denials: list[tuple[str, str, str]]) -> None:
     broker.dial("phpmq").send(publish("b", b"x")).expect_end()
     broker.dial("phpmq").send(consume("a", 1)).expect_end()
-    told += [("phpmq", "publish", "default/b"), ("phpmq", "consume", "default/a")]
+    expected_denials += [("phpmq", "publish", "default/b"), ("phpmq", "consume", "default/a")]
     peer = broker.dial("phpmq").send(publish("shared", b"x"), consume("shared", 1))
     assert read_dispatch(peer).payload == b"x"
 
 
-def test_sspq_is_told_that_no_message_comes(broker: Broker, told: list[tuple[str, str, str]]) -> None:
-    """Once for each kind of request in the log, however often it is tried."""
+def test_sspq_is_answered_with_no_receive(broker: Broker, expected_denials: list[tuple[str, str, str]]) -> None:
+    """Logged once for each kind of request, however often it is tried."""
     peer = broker.dial("sspq").send(sspq(RECEIVE) * 3, sspq(DEAD_RECEIVE)).expect(sspq(NO_RECEIVE) * 4)
     peer.send(send(b"x"), sspq(RECEIVE)).expect(sspq(NO_RECEIVE))
-    told += [("sspq", "consume", "default/a"), ("sspq", "dead-letter", "default/a")]
+    expected_denials += [("sspq", "consume", "default/a"), ("sspq", "dead-letter", "default/a")]
 
 
-def test_sspq_is_closed_on_a_send(broker: Broker, told: list[tuple[str, str, str]]) -> None:
+def test_sspq_is_closed_on_a_send(broker: Broker, expected_denials: list[tuple[str, str, str]]) -> None:
     broker.dial("sspq", 1).send(send(b"x"), sspq(RECEIVE)).expect_end()
-    told += [("sspq", "publish", "default/b")]
+    expected_denials += [("sspq", "publish", "default/b")]
 
 
 @pytest.mark.parametrize(
@@ -120,52 +120,56 @@ def test_sspq_is_closed_on_a_send(broker: Broker, told: list[tuple[str, str, str
     ],
 )
 def test_kokaq_is_answered(
-    broker: Broker, told: list[tuple[str, str, str]], opcode: int, queue: str, right: str
+    broker: Broker, expected_denials: list[tuple[str, str, str]], opcode: int, queue: str, right: str
 ) -> None:
     peer = broker.kokaq()
     assert [peer.ask(opcode, queue).outcome for _ in range(3)] == [FAIL_NOT_ALLOWED] * 3
     assert peer.ask(NOP).outcome == SUCCESS_OK
-    told += [("kokaq", right, queue)]
+    expected_denials += [("kokaq", right, queue)]
 
 
-def test_a_run_of_kokaq_pushes_is_answered_one_by_one(broker: Broker, told: list[tuple[str, str, str]]) -> None:
+def test_a_run_of_kokaq_pushes_is_answered_one_by_one(
+    broker: Broker, expected_denials: list[tuple[str, str, str]]
+) -> None:
     peer = broker.kokaq()
     peer.send(kokaq(PUSH, "default/b", b"x") * 50, kokaq(NOP))
     assert [peer.read(12)[9] for _ in range(51)] == [FAIL_NOT_ALLOWED] * 50 + [SUCCESS_OK]
-    told += [("kokaq", "publish", "default/b")]
+    expected_denials += [("kokaq", "publish", "default/b")]
 
 
 @pytest.mark.parametrize("fields", [None, {1: 60}], ids=["plain", "with metadata"])
 def test_a_one_way_push_is_closed(
-    broker: Broker, told: list[tuple[str, str, str]], fields: dict[int, bytes | int] | None
+    broker: Broker, expected_denials: list[tuple[str, str, str]], fields: dict[int, bytes | int] | None
 ) -> None:
     peer = broker.kokaq()
     peer.send(kokaq(PUSH, "default/b", b"x", fields, type_byte=0xC0), kokaq(NOP)).expect_end()
-    told += [("kokaq", "publish", "default/b")]
+    expected_denials += [("kokaq", "publish", "default/b")]
 
 
-def test_an_id_opens_no_door(broker: Broker, told: list[tuple[str, str, str]]) -> None:
-    """A message of a queue that one may only publish to can't be read by its ID, with or without the queue's name."""
+def test_an_id_grants_no_access(broker: Broker, expected_denials: list[tuple[str, str, str]]) -> None:
+    """With the right to publish only, a message can't be read by its ID, with or without the queue's name."""
     peer = broker.kokaq()
     uuid = peer.push("default/a", b"secret")
     assert peer.ask(GET, "default/a", fields={UUID: uuid}).outcome == FAIL_NOT_ALLOWED
     assert peer.ask(GET, None, fields={UUID: uuid}).outcome == FAIL_BAD  # as one that does not exist
     assert peer.ask(GET, "default/b", fields={UUID: uuid}).payload is None
-    told += [("kokaq", "consume", "default/a")]
+    expected_denials += [("kokaq", "consume", "default/a")]
 
 
-def test_a_name_that_nearly_fits_a_rule_holds_nobody_up(broker: Broker, told: list[tuple[str, str, str]]) -> None:
-    """Who has no right picks the name, so the rules must not take longer for one than for another."""
+def test_a_name_that_nearly_fits_a_rule_is_matched_quickly(
+    broker: Broker, expected_denials: list[tuple[str, str, str]]
+) -> None:
+    """Peers without rights choose the name, so no name may take the rules longer than another."""
     name = f"default/{'-' * 255}"
     assert broker.kokaq().ask(PEEK, name).outcome == FAIL_NOT_ALLOWED
-    told += [("kokaq", "consume", name)]
+    expected_denials += [("kokaq", "consume", name)]
 
 
-def test_administrators_may_administer(broker: Broker, told: list[tuple[str, str, str]]) -> None:
+def test_administrators_may_administer(broker: Broker, expected_denials: list[tuple[str, str, str]]) -> None:
     peer = broker.kokaq()
     steps = [(CREATE, "mine/"), (CREATE, "mine/q"), (DELETE, "mine/q"), (DELETE, "mine/")]
     assert [peer.ask(opcode, queue).outcome for opcode, queue in steps] == [SUCCESS_OK] * 4
-    assert not told
+    assert not expected_denials
 
 
 def test_unix_peers_are_known_by_their_user(tmp_path: Path) -> None:

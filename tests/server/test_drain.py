@@ -60,7 +60,7 @@ def test_the_ready_file(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_waiting_receivers_are_told(broker: BrokerProcess, number: int) -> None:
+def test_waiting_receivers_get_no_receive(broker: BrokerProcess, number: int) -> None:
     """ "NO_RECEIVE, further uses: the server is draining or shutting down"; then the connection ends, exit code 0."""
     with broker:
         one, two = broker.dial("sspq").send(sspq(RECEIVE)), broker.dial("sspq").send(sspq(DEAD_RECEIVE))
@@ -93,7 +93,7 @@ def test_messages_that_are_out_are_as_if_they_had_not_been_given_out(broker: Bro
 
 
 def test_what_was_sent_before_the_signal_is_taken(broker: BrokerProcess) -> None:
-    """Clients that send and hang up at once, right before the broker is told to stop, lose nothing."""
+    """Clients that send and hang up right before the broker is signalled to stop lose nothing."""
     with broker:
         for _ in range(5):
             broker.dial("sspq").send(*[send(b"x" * 200, 255)] * 1000).close()

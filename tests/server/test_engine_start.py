@@ -23,8 +23,8 @@ def publish(opened: Opened) -> int:
     return position
 
 
-def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_told_of() -> None:
-    """Old segments went after their live messages were carried forward; then the copies are damaged."""
+def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_logged() -> None:
+    """Old segments were deleted after their live messages were carried forward; then the copies are damaged."""
     disk = SimDisk(1)
     opened = open_folder(disk, MORNING, SMALL, Retention(age=0, bytes=1))
     opened.engine.broker.create_namespace("default", MORNING)

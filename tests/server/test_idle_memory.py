@@ -39,7 +39,7 @@ class Scene:
 
 
 def live(story: Callable[[Scene], Awaitable[None]]) -> None:
-    async def told() -> None:
+    async def main() -> None:
         scene = Scene()
         try:
             await story(scene)
@@ -47,7 +47,7 @@ def live(story: Callable[[Scene], Awaitable[None]]) -> None:
             scene.runtime.stop()
             scene.log.close()
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
 def test_the_heap_is_trimmed_once_after_work() -> None:
@@ -87,7 +87,7 @@ def test_blocks_that_were_read_for_a_backlog_are_forgotten() -> None:
     live(story)
 
 
-def test_with_many_peers_or_queues_nobody_waits_for_a_look_at_all_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_many_peers_or_queues_no_one_waits_for_a_full_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr(idle_memory, "free_spares", lambda: looks.append(1))
 

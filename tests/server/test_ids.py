@@ -44,7 +44,7 @@ def test_there_and_back(count: int, first: int) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("bad", [b"f" * 32, b"f" * 31, b"f" * 33, b"", b"x" * 32])
-def test_those_of_others_are_told_apart(count: int, bad: bytes) -> None:
+def test_foreign_ids_are_recognised(count: int, bad: bytes) -> None:
     made, queue = ids()
     texts = [*made.texts(queue, range(1, count + 1)), bad]
     assert made.positions(texts) == list(range(1, count + 1))

@@ -56,7 +56,7 @@ QUEUES = ("default/k", "default/p", "default/sspq")
 
 
 class Ledger:
-    """What clients were promised. Payloads are numbers that nobody uses twice; IDs are positions in the journal."""
+    """What clients were promised. Payloads are numbers that are never used twice; IDs are positions in the journal."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -211,7 +211,7 @@ class TestPush:
         assert found[2].number(EXPIRES) == now + 100
 
     def test_the_largest_time_to_live_can_be_shown(self, rig: Rig) -> None:
-        """TimeToLive and Expiration Time are u32: 136 years from now do not fit the second, and harm nobody."""
+        """TimeToLive and Expiration Time are u32: 136 years from now do not fit the second, and do no harm."""
         peer = rig.kokaq().make(rig.queue)
         peer.push(rig.queue, b"m", {TTL: 2**32 - 1})
         found = peer.ask(POP, rig.queue)

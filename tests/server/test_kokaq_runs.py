@@ -16,13 +16,13 @@ from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status
 from support.inprocess import InProcess, running
 
-#: Fields that tell of time: they differ from run to run.
+#: Fields that depend on the clock, and so differ from run to run.
 TIMES = ("created_at", "expires_at", "modified_at", "handling_time", "time_to_live")
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a peer asks for together. ``uuids`` are numbers of messages in the order in which they were given."""
+    """Requests that a peer sends together. ``uuids`` index messages in the order of their delivery."""
 
     opcode: Opcode
     count: int
@@ -71,12 +71,12 @@ async def talk(broker: InProcess, steps: Sequence[Step], *, together: bool) -> l
 
 
 def _comparable(answers: Sequence[Response]) -> list[Response]:
-    """Without times; and UUIDs are numbers in the order in which they were met."""
+    """Without times, and with UUIDs replaced by numbers in order of appearance."""
     met: dict[bytes, bytes] = {}
 
-    def timeless(told: Metadata) -> Metadata:
-        named = met.setdefault(told.uuid, len(met).to_bytes(16, "big")) if told.uuid else None
-        return replace(told, **dict.fromkeys(TIMES), uuid=named)
+    def timeless(metadata: Metadata) -> Metadata:
+        named = met.setdefault(metadata.uuid, len(met).to_bytes(16, "big")) if metadata.uuid else None
+        return replace(metadata, **dict.fromkeys(TIMES), uuid=named)
 
     return [replace(each, metadata=timeless(each.metadata)) if each.metadata else each for each in answers]
 
@@ -130,13 +130,13 @@ def test_each_of_a_run_tells_its_own_times_and_where_it_comes_from(opcode: Opcod
             begun = broker.runtime.now()
             session.data_received(kokaq.encode_requests(requests(Step(opcode, len(later)), [], 0)))
             await broker.settle()
-            told = [each.metadata for each in kokaq.singles(kokaq.ClientDecoder().feed(wire.sent))]
+            received = [each.metadata for each in kokaq.singles(kokaq.ClientDecoder().feed(wire.sent))]
             ended = broker.runtime.now()
-            assert [(each.modified_at, each.uuid, each.source) for each in told if each] == [
+            assert [(each.modified_at, each.uuid, each.source) for each in received if each] == [
                 (at * 1000, raw, source) for at, raw, source in published
             ]
-            assert [each.created_at for each in told if each] == [at // SECOND for at, _, _ in published]
-            for each in filter(None, told):
+            assert [each.created_at for each in received if each] == [at // SECOND for at, _, _ in published]
+            for each in filter(None, received):
                 assert each.handling_time is not None
                 assert each.handling_time <= ended - begun
                 if opcode is Opcode.POP:
@@ -195,8 +195,8 @@ def test_what_was_read_before_the_peer_went_is_settled() -> None:
             ]
             session.data_received(kokaq.encode_requests(asked))
             await broker.settle()
-            told = list(kokaq.singles(kokaq.ClientDecoder().feed(wire.sent)))[10:]
-            given = [answer.metadata.uuid for answer in told if answer.metadata and answer.metadata.uuid]
+            answers = list(kokaq.singles(kokaq.ClientDecoder().feed(wire.sent)))[10:]
+            given = [answer.metadata.uuid for answer in answers if answer.metadata and answer.metadata.uuid]
             broker.runtime.memory.congested = True  # so that it waits in the inbox
             session.data_received(
                 kokaq.encode_requests(requests(Step(Opcode.DELETE, 8, pick=tuple(range(8))), given, 20))

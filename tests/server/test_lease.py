@@ -48,7 +48,7 @@ class HandLease:
         return not self.fenced
 
     def release(self) -> None:
-        raise AssertionError("nobody hands over here")
+        raise AssertionError("no lease is released here")
 
 
 def play(scene: Scene) -> None:
@@ -148,7 +148,7 @@ def test_a_lease_of_messages_waits_as_well() -> None:
     play(scene)
 
 
-def test_who_waits_for_a_commit_that_never_comes_is_told() -> None:
+def test_requests_that_wait_for_a_lost_commit_are_refused() -> None:
     async def scene(broker: InProcess, lease: HandLease) -> None:
         broker.journal.hold()
         answers = flight_table(broker.runtime)
@@ -156,8 +156,8 @@ def test_who_waits_for_a_commit_that_never_comes_is_told() -> None:
         answer = asyncio.ensure_future(answers.answer(write([b"x"])))
         await asyncio.sleep(0.01)
         broker.runtime.pacing.give_up(Fenced("another broker has it"))
-        told = await asyncio.wait_for(answer, 5)
-        assert getattr(told, "code", "") == "standby"
+        refusal = await asyncio.wait_for(answer, 5)
+        assert getattr(refusal, "code", "") == "standby"
 
     play(scene)
 
@@ -222,7 +222,7 @@ def test_a_journal_that_can_not_be_asked_costs_neither_the_message_nor_the_conne
 
         def locate(position: int) -> Block:
             if away:
-                raise LogAway("nobody is there")
+                raise LogAway("the database is away")
             return found(position)
 
         found = broker.journal.locate

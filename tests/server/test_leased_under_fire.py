@@ -72,7 +72,7 @@ class Writer(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """Leases and settles. Now and then it forgets what it was told, as a driver does that was killed."""
+    """Leases and settles. Now and then it forgets its answers, like a driver that was killed."""
 
     def __init__(self, broker: BrokerProcess, seed: int, writer: Writer) -> None:
         super().__init__()

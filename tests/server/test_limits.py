@@ -301,14 +301,14 @@ def test_a_closed_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_unfinished_messages_of_many(tmp_path: Path) -> None:
-    """Who has kept its message unfinished for longest goes first; who comes now is served."""
+    """The peer whose message has been unfinished for longest is closed first; a new one is served."""
     with broker_with(tmp_path, f"memory_bytes = {16 * MEBIBYTE}") as broker:
         half = send(bytes(2 * MEBIBYTE))[:-1]
         peers = [broker.dial("sspq").send(half) for _ in range(9)]
         with Good(broker):
-            wait_for(lambda: sum(map(is_closed, peers)) >= 5, "nobody was closed")
+            wait_for(lambda: sum(map(is_closed, peers)) >= 5, "no peer was closed")
             last = broker.dial("sspq").send(half)
-            wait_for(lambda: sum(map(is_closed, peers)) >= 6, "nobody made room")
+            wait_for(lambda: sum(map(is_closed, peers)) >= 6, "no peer was closed to make room")
             last.send(b"\0", sspq(RECEIVE))
             assert len(last.read(8 + 2 * MEBIBYTE)) > 8
         (first, *_) = broker.events("memory is short: the slowest peer is closed")
@@ -389,7 +389,7 @@ def test_a_refused_publish_is_taken_when_there_is_room(tmp_path: Path) -> None:
 
 
 def test_a_refused_publish_with_messages_out_ends_at_once(tmp_path: Path) -> None:
-    """Its acknowledgements stand behind the publish: waiting would help nobody."""
+    """The peer's acknowledgements are queued behind the publish, so waiting would not help."""
     with broker_with(tmp_path, tables=FULL) as broker:
         peer = broker.dial("phpmq").send(publish("full", b"x"), consume("full", 1))
         read_dispatch(peer)
@@ -400,7 +400,7 @@ def test_a_refused_publish_with_messages_out_ends_at_once(tmp_path: Path) -> Non
         assert len(broker.events("publish refused")) == 1
 
 
-def test_kokaq_is_told(tmp_path: Path) -> None:
+def test_kokaq_publish_is_refused(tmp_path: Path) -> None:
     with broker_with(tmp_path, tables=FULL) as broker, broker.kokaq() as peer:
         outcomes = [peer.ask(PUSH, "default/full", b"x").outcome for _ in range(3)]
         assert outcomes == [SUCCESS_OK, SUCCESS_OK, FAIL_NOT_ALLOWED]
@@ -410,8 +410,8 @@ def test_kokaq_is_told(tmp_path: Path) -> None:
 # Peeks
 
 
-def test_peeks_that_nobody_reads(tmp_path: Path) -> None:
-    """They cost a part of the memory there is, and that goes back to the system when they are gone."""
+def test_peeks_whose_answers_are_not_read(tmp_path: Path) -> None:
+    """They take part of the memory limit, and it goes back to the system when they are gone."""
     size, limit = 8 * MEBIBYTE, 64 * MEBIBYTE
     with broker_with(tmp_path, f"memory_bytes = {limit}") as broker:
         broker.dial("phpmq").send(publish("large", bytes(size)))

@@ -32,7 +32,7 @@ def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_json_where_nobody_watches() -> None:
+def test_json_without_a_terminal() -> None:
     stream = io.StringIO()
     Logger(stream, clock=Clock()).warning("protocol error", peer="10.0.0.1", offset=7)
     expected = {"at": 1_700_000_000.0, "level": "warning", "event": "protocol error", "peer": "10.0.0.1", "offset": 7}
@@ -62,7 +62,7 @@ def test_a_value_does_not_pass_for_another_fact() -> None:
     assert stream.getvalue().endswith('x  queue="a\\"  right=administer"  reason=""\n')
 
 
-def test_what_is_escaped_can_be_told_from_what_looks_so() -> None:
+def test_escapes_are_unambiguous() -> None:
     assert printable("\x1b") == "\\x1b"
     assert printable("\\x1b") == "\\\\x1b"
     assert printable("Straße ☃") == "Straße ☃"
@@ -77,7 +77,7 @@ def test_a_flood_of_one_event_is_cut_and_others_are_not() -> None:
     assert [line["event"] for line in lines_of(stream)] == ["flood"] * BURST + ["other"]
 
 
-def test_what_was_left_out_is_told_of_even_when_nothing_more_comes() -> None:
+def test_suppressed_events_are_reported_even_if_no_more_follow() -> None:
     stream, clock = io.StringIO(), Clock()
     log = Logger(stream, clock=clock)
     for _ in range(BURST + 80):
@@ -100,7 +100,7 @@ def test_after_its_period_an_event_is_written_again() -> None:
     assert [(line.get("suppressed"), line.get("number")) for line in lines_of(stream)[BURST:]] == [(5, None), (None, 1)]
 
 
-def test_at_the_end_everything_is_told() -> None:
+def test_all_suppressed_events_are_reported_at_the_end() -> None:
     stream = io.StringIO()
     log = Logger(stream, clock=Clock())
     for _ in range(BURST + 3):
@@ -128,11 +128,11 @@ def test_levels_below_the_one_asked_for_are_not_written() -> None:
     assert [line["event"] for line in lines_of(stream)] == ["c"]
 
 
-def test_a_log_that_can_not_be_written_stops_nobody() -> None:
+def test_a_log_that_can_not_be_written_raises_nothing() -> None:
     stream = io.StringIO()
     log = Logger(stream)
     stream.close()
-    log.error("nobody reads this")
+    log.error("this is lost")
 
 
 class TestLibraries:

@@ -149,16 +149,16 @@ def test_a_database_that_is_away_while_extents_are_given_back_does_not_end_the_b
     asyncio.run(asyncio.wait_for(live(), 30))
 
 
-def test_a_pin_that_can_not_be_kept_is_dropped_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pin_that_can_not_be_kept_is_dropped_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "INTERVAL", 0.005)
 
     async def live() -> None:
         scene = Scene()
         readers = scene.runtime.readers
-        told = requests.Report(
+        pinned = requests.Report(
             reader="lake", view="messages", where="*", position=1, lag_rows=0, lag_seconds=0.0, pin=True
         )
-        readers.report(told, 1)
+        readers.report(pinned, 1)
         upkeep = scene.opened.upkeep
         assert readers.pins() == [Pin("lake", 1, 1)]
         monkeypatch.setattr(Retention, "floor", lambda *_: 2)
@@ -330,7 +330,7 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
 
 
 def test_a_journal_in_memory_gives_back_what_was_consumed_before_publishing_is_taken_again(hurried: None) -> None:
-    """No segment is finished while publishing is refused, and history that nobody needs is what takes the memory."""
+    """No segment is finished while publishing is refused, and the memory is full of history that is not needed."""
 
     async def live() -> None:
         journal = OwnedMemory(SMALL)

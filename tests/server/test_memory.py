@@ -1,4 +1,4 @@
-"""What peers make the broker keep stays below its bounds, counted in bytes and items, while nobody is shut out."""
+"""The state that peers can make the broker keep is bounded, in bytes and items, and no peer is shut out."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ async def fill(broker: InProcess, name: str, count: int, size: int) -> None:
 
 
 class TestAnswers:
-    def test_peeks_that_nobody_reads(self) -> None:
-        """Of many only so many are answered as there is memory; the others get theirs as the first are closed."""
+    def test_peeks_whose_answers_are_not_read(self) -> None:
+        """Only as many are answered as fit in memory; the rest get their answers as the first peers are closed."""
 
         async def scene() -> None:
             async with running(memory_bytes=16 * MEBIBYTE) as broker:
@@ -201,7 +201,7 @@ class TestAnswers:
         play(scene())
 
     def test_answers_that_are_kept_for_a_trim_count(self) -> None:
-        """The log gives up what answers that nobody takes still need: as much is read as there is memory for."""
+        """The log drops messages that unread answers still need, so only as many are read as fit in memory."""
 
         async def scene() -> None:
             async with running(memory_bytes=16 * MEBIBYTE, output_bytes=1) as broker:
@@ -302,7 +302,7 @@ class TestInput:
 
 class TestMessagesOut:
     def test_they_are_shared(self) -> None:
-        """Nobody has more than are left for the others, and everybody goes on as they come back."""
+        """No consumer gets more than it leaves for the rest, and all continue as messages come back."""
 
         async def scene() -> None:
             async with running(messages_out_total=60) as broker:
@@ -504,7 +504,7 @@ class TestQueues:
 
         play(scene())
 
-    def test_users_of_a_socket_are_told_apart(self) -> None:
+    def test_users_of_a_socket_have_separate_limits(self) -> None:
         async def scene() -> None:
             async with running(queues_per_address=1) as broker:
                 for user in (1, 1, 2):

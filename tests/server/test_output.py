@@ -141,11 +141,11 @@ class TestTurns:
 
 
 class TestSlowPeers:
-    """Whoever takes nothing of what waits for it for two seconds, or less than 256 KiB a second, and nobody else."""
+    """Only peers that read nothing for two seconds, or less than 256 KiB a second, while output waits for them."""
 
     @staticmethod
     async def crowd(broker: InProcess) -> None:
-        """Peers that take nothing have all memory, and more of them wait for it."""
+        """Peers that read nothing hold all memory, and more of them wait for it."""
         await fill(broker, "q", MEBIBYTE)
         for _ in range(10):
             session, wire = broker.kokaq()

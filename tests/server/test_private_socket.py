@@ -36,7 +36,7 @@ address = "127.0.0.1:0"
 max_depth = 3
 """
 OFF: dict[str, Any] = {"phpmq": "off", "sspq": "off"}
-TOKEN = "a token that nobody guesses"
+TOKEN = "a token that is hard to guess"
 RULES = f"""
 [[access]]
 token_sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest().upper()}"
@@ -212,7 +212,7 @@ class TestLeases:
         )
         assert broker.dial("kokaq", kind=Kokaq).ask(POP, "default/a").payload == b"8"
 
-    def test_leased_messages_are_nobody_elses(self, broker: BrokerProcess, helper: Helper) -> None:
+    def test_leased_messages_belong_to_the_lease(self, broker: BrokerProcess, helper: Helper) -> None:
         peer = broker.dial("kokaq", kind=Kokaq)
         peer.ask(PUSH, "default/a", b"x")
         assert helper.lease().rows == 1
@@ -531,7 +531,7 @@ class TestCommits:
 
         asyncio.run(live())
 
-    def test_a_fault_of_ours_is_told_and_ends_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_internal_error_is_answered_and_ends_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def live() -> None:
             async with running() as broker:
                 door, asker = await self.meet(broker)

@@ -1,5 +1,5 @@
-"""What sessions promise, with a disk that can be stopped at will: nothing is told before it is durable, what was read
-counts, and a fault or a stubborn peer is nobody else's trouble."""
+"""What sessions promise, with a disk that can be stopped at will: nothing is confirmed before it is durable, requests
+that were read count, and a fault or a stubborn peer affects no other peer."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class TestNothingBeforeItsCommit:
 
         play(scene)
 
-    def test_after_the_disk_has_failed_nothing_is_ever_told(self) -> None:
+    def test_after_the_disk_has_failed_nothing_is_ever_confirmed(self) -> None:
         async def scene(broker: InProcess) -> None:
             broker.queue("q")
             session, wire = broker.kokaq()
@@ -157,8 +157,8 @@ class TestWhatWasReadCounts:
 
         play(scene, memory_bytes=1000)
 
-    def test_reading_goes_on_after_a_commit_that_nobody_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It is done in the loop, in a moment, and no thread tells of it."""
+    def test_reading_resumes_after_a_commit_in_the_loop(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A quick commit runs in the loop, so no thread reports its end."""
         monkeypatch.setattr(committer, "QUICK", 10.0)
 
         async def scene(broker: InProcess) -> None:
@@ -176,7 +176,7 @@ class TestWhatWasReadCounts:
 
         play(scene, memory_bytes=1000)
 
-    def test_a_message_that_could_not_be_taken_is_told_of(self) -> None:
+    def test_a_message_that_could_not_be_taken_is_logged(self) -> None:
         """ "never silently dropped"."""
 
         async def scene(broker: InProcess) -> None:
@@ -424,8 +424,8 @@ class TestFaultsAndStubbornPeers:
 
 
 class TestAQueueThatIsDeleted:
-    def test_its_consumers_are_told_in_their_protocols_way(self) -> None:
-        """A queue of that name may be made again, but a window was on the one that is gone."""
+    def test_each_protocol_ends_its_consumers_in_its_own_way(self) -> None:
+        """A queue of that name may be created again, but a window belongs to the deleted one."""
 
         async def scene(broker: InProcess) -> None:
             broker.queue("sspq")
@@ -443,8 +443,8 @@ class TestAQueueThatIsDeleted:
 
 
 class TestWhatIsGivenUpIsNotNeeded:
-    def test_a_popped_message_is_told_of_however_late_its_answer_leaves(self) -> None:
-        """It was taken for good, so it must get there: the log gives up its place while a slow peer makes it wait."""
+    def test_a_popped_message_is_delivered_however_late_its_answer_leaves(self) -> None:
+        """It has left the queue, so it must arrive, even if the log is trimmed while a slow peer delays it."""
 
         async def scene(broker: InProcess) -> None:
             engine = broker.runtime.engine

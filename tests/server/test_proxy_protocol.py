@@ -84,7 +84,7 @@ def test_vectors(data: bytes, client: Peer | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "complaint"),
     [
         (b"H0100102", "does not begin with a PROXY header"),
         (b"\r\n\r\n\0\r\nQUIX", "does not begin with a PROXY header"),
@@ -108,7 +108,7 @@ def test_vectors(data: bytes, client: Peer | None) -> None:
         (header("192.0.2.7")[:-1], "ended before"),
     ],
 )
-def test_hostile_headers(data: bytes, told: str) -> None:
+def test_hostile_headers(data: bytes, complaint: str) -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -117,12 +117,12 @@ def test_hostile_headers(data: bytes, told: str) -> None:
             theirs.shutdown(socket.SHUT_WR)
             await read_header(ours)
 
-    with pytest.raises(ProxyError, match=told):
+    with pytest.raises(ProxyError, match=complaint):
         asyncio.run(main())
 
 
-def test_who_sends_no_header_is_told_at_once() -> None:
-    """A client that waits for an answer would else wait until the time is up."""
+def test_a_missing_header_is_refused_at_once() -> None:
+    """Otherwise a client that waits for an answer would wait until the timeout."""
 
     async def main() -> None:
         ours, theirs = socket.socketpair()

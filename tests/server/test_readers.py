@@ -47,7 +47,7 @@ def save(readers: ReaderTable) -> None:
 
 
 class TestRegistry:
-    def test_what_was_told_last_counts(self) -> None:
+    def test_the_last_report_counts(self) -> None:
         found = ReaderTable(Logger(io.StringIO()), Broker())
         found.report(report(position=7, pin=True), NOW)
         found.report(report(position=9), NOW + 1)
@@ -105,7 +105,7 @@ class TestRegistry:
 
         asyncio.run(live())
 
-    def test_a_folder_that_can_not_be_written_is_told(self, tmp_path: Path) -> None:
+    def test_a_folder_that_can_not_be_written_is_logged(self, tmp_path: Path) -> None:
         words = io.StringIO()
         found = kept(tmp_path / "gone", words)
         (tmp_path / "gone").rmdir()
@@ -123,12 +123,12 @@ class TestRegistry:
         with pytest.raises(TooManyReaders, match="2 readers have pinned or leased something already"):
             found.report(report("fourth"), NOW + 3)
 
-    def test_a_name_belongs_to_who_used_it_first(self, tmp_path: Path) -> None:
+    def test_a_name_belongs_to_its_first_user(self, tmp_path: Path) -> None:
         found = kept(tmp_path)
         found.report(report("old"), NOW)
-        found.report(report("old", owner="a"), NOW)  # it was nobody's
+        found.report(report("old", owner="a"), NOW)  # it had no owner
         begin(found, lease(reader="new", owner="b"))
-        found.report(report("old", position=8), NOW)  # without rules everybody may
+        found.report(report("old", position=8), NOW)  # without rules any owner may
         save(found)
         found = kept(tmp_path)
         assert [(each.reader, each.owner) for each in found.listed()] == [("old", "a"), ("new", "b")]

@@ -1,7 +1,7 @@
-"""Every request of every protocol, by peers with each right and with none.
+"""Every request of every protocol, from peers with each right and with none.
 
-The requests come from the code: a new opcode, message type or frame that nobody has thought about fails here. With no
-right nothing happens and nothing is told but that the broker is there, and what exists is answered as what does not.
+The requests are derived from the code, so a new opcode, message type or frame fails here until its right is decided.
+Without a right nothing happens, and responses reveal only that the broker is there, not whether a resource exists.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from support.inprocess import InProcess, Wire, running
 from support.raw import FAIL_BAD, FAIL_NOT_ALLOWED, SUCCESS_OK
 
 RIGHTS: tuple[Right, ...] = get_args(Right)
-#: Nobody has this token over the protocols here, so this rule is for nobody.
+#: The protocols here carry no token, so this rule applies to no peer.
 NO_RIGHT = AccessRule(token_sha256="0" * 64, may=list(RIGHTS))
 #: Names of a queue that exists, and of one that does not.
 HERE, GONE = "here", "gone"
 OPAQUE = b"\0\0\0\1"
 
 
-class Told(NamedTuple):
-    """What a peer got to see."""
+class Response(NamedTuple):
+    """The bytes that a peer received, and whether the broker closed the connection."""
 
     sent: bytes
     closed: bool
 
 
 class Rig:
-    """A broker with one queue, in which there is a message that waits and a dead one."""
+    """A broker with one queue that contains a waiting and a dead message."""
 
     def __init__(self, broker: InProcess, *rules: AccessRule) -> None:
         self.broker = broker
@@ -55,11 +55,11 @@ class Rig:
         broker.runtime.options = replace(broker.runtime.options, access=list(rules))
 
     def id(self, queue: str) -> bytes:
-        """The ID of a message of the one queue; one of no message for the other."""
+        """The ID of a message in the queue that exists; for the other, an ID of no message."""
         return self.known if queue == HERE else self.unknown
 
-    async def send(self, *said: tuple[Callable[[], tuple[Session[Any], Wire]], bytes]) -> list[Told]:
-        """Connect for each, and say it."""
+    async def send(self, *said: tuple[Callable[[], tuple[Session[Any], Wire]], bytes]) -> list[Response]:
+        """Open a connection for each request, and send it."""
         wires = []
         for meet, data in said:
             session, wire = meet()
@@ -67,11 +67,11 @@ class Rig:
             session.data_received(data)
             wires.append(wire)
         await self.broker.settle()
-        return [Told(wire.sent, wire.closed) for wire in wires]
+        return [Response(wire.sent, wire.closed) for wire in wires]
 
     @property
     def position(self) -> int:
-        """It moves when something happens."""
+        """Changes with everything that happens."""
         return self.broker.runtime.broker.log.next_position
 
 
@@ -123,10 +123,10 @@ def kokaq_bytes(shape: Shape, queue: str, uuid: bytes) -> bytes:
     return kokaq.encode_requests([request])
 
 
-def outcome(told: Told) -> int:
-    """The byte of an answer that says how it ended."""
-    assert told.sent[:3] == b"\x04\x20\x01"
-    return told.sent[9]
+def outcome(response: Response) -> int:
+    """The outcome byte of an answer."""
+    assert response.sent[:3] == b"\x04\x20\x01"
+    return response.sent[9]
 
 
 def test_kokaq_without_a_right() -> None:
@@ -135,11 +135,11 @@ def test_kokaq_without_a_right() -> None:
         said = [
             (rig.broker.kokaq, kokaq_bytes(shape, queue, rig.id(queue))) for shape in SHAPES for queue in (HERE, GONE)
         ]
-        told = await rig.send(*said)
+        responses = await rig.send(*said)
         assert rig.position == before
-        for shape, here, gone in zip(SHAPES, told[::2], told[1::2], strict=True):
-            assert here == gone, f"{shape} tells what exists from what does not"
-            assert len(here.sent) == (12 if shape.two_way else 0), f"{shape} is told more than how it ended"
+        for shape, here, gone in zip(SHAPES, responses[::2], responses[1::2], strict=True):
+            assert here == gone, f"{shape} reveals whether the queue exists"
+            assert len(here.sent) == (12 if shape.two_way else 0), f"{shape} is answered with more than its outcome"
             if shape.two_way and shape.opcode is Opcode.NOP:
                 assert outcome(here) == SUCCESS_OK
             elif shape.two_way:
@@ -148,7 +148,7 @@ def test_kokaq_without_a_right() -> None:
     inside([NO_RIGHT], test)
 
 
-#: Of a plain two-way request about the queue: the rights of which one is needed. None: everybody may.
+#: Any one of these rights is needed for a plain two-way request about the queue. None: no right is needed.
 KOKAQ_NEEDS: dict[Opcode, set[Right] | None] = {
     Opcode.NOP: None,
     Opcode.CREATE: {"administer"},
@@ -158,7 +158,7 @@ KOKAQ_NEEDS: dict[Opcode, set[Right] | None] = {
     Opcode.POP: {"consume"},
     Opcode.PUSH: {"publish"},
     Opcode.ACQUIRE_PEEK_LOCK: {"consume"},
-    Opcode.RELEASE_PEEK_LOCK: None,  # who holds a lock has had the right to it
+    Opcode.RELEASE_PEEK_LOCK: None,  # the holder of a lock had the right to acquire it
 }
 
 
@@ -171,10 +171,10 @@ def test_kokaq_with_one_right(right: Right) -> None:
             for queue in (HERE, "forbidden"):
                 names = "" if opcode is Opcode.NOP else "nq"
                 shape = Shape(opcode, MessageType.OPERATIONAL, True, names, False)
-                [told] = await rig.send((rig.broker.kokaq, kokaq_bytes(shape, queue, b"")))
+                [response] = await rig.send((rig.broker.kokaq, kokaq_bytes(shape, queue, b"")))
                 denied = needs is not None and not (right in needs and queue == HERE)
                 not_empty = opcode is Opcode.DELETE and queue == HERE  # that is not allowed either
-                assert (outcome(told) == FAIL_NOT_ALLOWED) == (denied or not_empty), (opcode, queue)
+                assert (outcome(response) == FAIL_NOT_ALLOWED) == (denied or not_empty), (opcode, queue)
 
     inside([role(right)], test)
 

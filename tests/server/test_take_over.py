@@ -34,20 +34,20 @@ HELD = "the lease on the journal has run out: nothing is handed out until it is 
 class Broker(BrokerProcess):
     """A broker that shares its journal."""
 
-    def told(self) -> dict[str, Any]:
-        """What the ready file says."""
+    def ready_file(self) -> dict[str, Any]:
+        """The contents of the ready file."""
         found: dict[str, Any] = json.loads(self.ready.read_text())
         return found
 
     def wait_for_role(self, role: str) -> None:
-        """Until the ready file says so."""
-        wait_for(lambda: self.ready.exists() and self.told()["role"] == role, f"the broker is not {role} in time")
+        """Wait until the ready file shows this role."""
+        wait_for(lambda: self.ready.exists() and self.ready_file()["role"] == role, f"the broker is not {role} in time")
         self.wait_until_ready()
 
 
 @contextmanager
 def brokers(tmp_path: Path, url: str, count: int = 2, lease: float = LEASE, **options: Any) -> Iterator[list[Broker]]:
-    """So many, of which the first serves."""
+    """Brokers that share a journal; the first one serves."""
     with ExitStack() as stack:
         found = []
         for number in range(count):
@@ -78,7 +78,7 @@ def taken(broker: BrokerProcess) -> list[bytes]:
 
 def http_address(broker: Broker) -> str:
     """The URL of its HTTP process."""
-    return next(str(each["address"]) for each in broker.told()["listeners"] if each["protocol"] == "http")
+    return next(str(each["address"]) for each in broker.ready_file()["listeners"] if each["protocol"] == "http")
 
 
 def http(broker: Broker, path: str) -> tuple[int, dict[str, Any]]:
@@ -94,7 +94,7 @@ def http(broker: Broker, path: str) -> tuple[int, dict[str, Any]]:
 
 def test_a_broker_that_is_killed_is_replaced_and_stands_by_when_it_comes_back(tmp_path: Path, postgres: Server) -> None:
     with brokers(tmp_path, fresh_schema(postgres)) as (first, second):
-        assert second.told()["listeners"] == []
+        assert second.ready_file()["listeners"] == []
         [warned] = first.events("the journal's database promises less than it could")
         assert "no synchronous standby" in warned["what"]
         push(first, b"one")
@@ -104,11 +104,11 @@ def test_a_broker_that_is_killed_is_replaced_and_stands_by_when_it_comes_back(tm
         assert taken(second) == [b"one", b"two"]
         first.begin()
         first.wait_for_role("standby")
-        assert first.told()["listeners"] == []
+        assert first.ready_file()["listeners"] == []
 
 
 def test_a_planned_hand_over_does_not_wait_for_the_lease(tmp_path: Path, postgres: Server) -> None:
-    """Its lease is given back: nobody waits until it has run out."""
+    """The lease is released, so the standby does not wait for it to expire."""
     with brokers(tmp_path, fresh_schema(postgres), lease=600) as (first, second):
         push(first, b"one")
         began = time.monotonic()
@@ -141,14 +141,16 @@ def test_a_planned_hand_over_does_not_wait_for_a_checkpoint(tmp_path: Path, post
         second.wait_for_role("serving")
         push(second, b"two")
         assert first.process is not None
-        assert first.process.poll() is None, "it waits for the thread, and nobody for it"
+        assert first.process.poll() is None, (
+            "the stopping broker waits for its thread, but the standby must not wait for it"
+        )
         locker.rollback()
         assert first.ended() == 0
         assert not first.events("unexpected error")
         assert taken(second)[-1] == b"two"
 
 
-def test_a_database_that_is_silent_while_a_backlog_is_read_keeps_nobody_else_waiting(
+def test_a_database_that_is_silent_while_a_backlog_is_read_keeps_no_one_else_waiting(
     tmp_path: Path, postgres: Server
 ) -> None:
     with ExitStack() as stack:
@@ -178,7 +180,7 @@ def test_an_owner_that_was_paused_confirms_and_delivers_nothing_and_stands_by(tm
         peer, consumer = first.dial("kokaq"), first.dial("phpmq")
         consumer.send(consume("nothing", 1))
         first.signal(signal.SIGSTOP)
-        peer.send(kokaq(PUSH, "default/jobs", b"of nobody"))
+        peer.send(kokaq(PUSH, "default/jobs", b"not owned"))
         second.wait_for_role("serving")
         first.signal(signal.SIGCONT)
         first.wait_for_role("standby")
@@ -199,9 +201,9 @@ def test_http_tells_of_the_role_and_tokens_are_known_to_both(tmp_path: Path, pos
         asked = penstock_here("status", f"--url={both}", f"--token-file={token}", "--json")
         assert asked.json[0]["ready"] is True, "commands go on to the broker that serves"
         assert http(first, "/readyz") == (200, {"ok": True, "role": "serving", "reasons": []})
-        status, told = http(second, "/readyz")
-        assert (status, told["ok"], told["role"]) == (503, False, "standby")
-        assert "serves" in told["reasons"][0]
+        status, state = http(second, "/readyz")
+        assert (status, state["ok"], state["role"]) == (503, False, "standby")
+        assert "serves" in state["reasons"][0]
         for broker in (first, second):
             assert http(broker, "/healthz") == (200, {"ok": True, "reasons": []}), "roles are for /readyz"
         assert http(second, "/api/v1/queues")[0] == 503

@@ -70,24 +70,24 @@ def greet(broker: Broker, context: ssl.SSLContext) -> bool:
 
 
 def handshake(context: ssl.SSLContext, server: ssl.SSLContext) -> tuple[OSError | None, OSError | None]:
-    """What each side is told when they meet, the client's first."""
+    """The error that each side of a handshake sees, the client's first."""
     ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [context.wrap_bio(ours, theirs), server.wrap_bio(theirs, ours, server_side=True)]
-    told: list[OSError | None] = [None, None]
+    errors: list[OSError | None] = [None, None]
     for _ in range(6):
         for at, side in enumerate(sides):
             try:
-                side.do_handshake() if told[at] is None else None
+                side.do_handshake() if errors[at] is None else None
                 side.read(1)
             except ssl.SSLWantReadError:
                 continue
             except ssl.SSLError as error:
-                told[at] = told[at] or error
-    return told[0], told[1]
+                errors[at] = errors[at] or error
+    return errors[0], errors[1]
 
 
-def test_both_sides_tell_an_expired_certificate_from_an_unknown_one(certificates: Certificates) -> None:
-    """With OpenSSL at the other end, which says why before it hangs up."""
+def test_both_sides_distinguish_expired_from_unknown_certificates(certificates: Certificates) -> None:
+    """With OpenSSL at the other end, which sends an alert before it hangs up."""
     outcomes = []
     for shown in (certificates.expired, certificates.foreign, None):
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -212,7 +212,7 @@ def test_clients_must_show_a_good_certificate(tmp_path: Path, certificates: Cert
 
 
 def test_the_subject_is_the_first_alternative_name(tmp_path: Path, certificates: Certificates) -> None:
-    """As over Flight. Whoever has written a rule for the common name is told."""
+    """As over Flight. The log points out a rule that was written for the common name."""
     shown = certificates.authority.sign_as("both", "/CN=old-1", "DNS:new-1,DNS:new-2")
     rules = '[[access]]\nsubject = "{}"\nmay = ["consume"]\n'
     listener = tls_listener(certificates.server, certificates.authority.path)

@@ -61,17 +61,17 @@ def trouble(role: Role, name: str) -> Iterator[None]:
 
 
 def denied(broker: Broker) -> bool:
-    """Whether it says that the database turns it away."""
-    status, told = http(broker, "/readyz")
-    return status == 503 and any(DENIED in reason for reason in told["reasons"])
+    """Whether it reports that the database refuses it."""
+    status, state = http(broker, "/readyz")
+    return status == 503 and any(DENIED in reason for reason in state["reasons"])
 
 
 def in_order(pair: list[Broker]) -> bool:
-    """Whether one serves, and the other has noticed."""
-    told = [http(broker, "/readyz")[1] for broker in pair]
+    """Whether one serves and the other stands by."""
+    states = [http(broker, "/readyz")[1] for broker in pair]
     return (
-        sorted(each["role"] for each in told) == ["serving", "standby"]
-        and [each["ok"] for each in told].count(True) == 1
+        sorted(each["role"] for each in states) == ["serving", "standby"]
+        and [each["ok"] for each in states].count(True) == 1
     )
 
 
@@ -89,7 +89,7 @@ def test_a_database_that_turns_brokers_away_ends_none_of_them(tmp_path: Path, ro
             with trouble(role, name):
                 for broker in pair:
                     wait_for(partial(denied, broker), f"{name}: it does not say so")
-            wait_for(lambda: in_order(pair), f"{name}: nobody serves", 60)
+            wait_for(lambda: in_order(pair), f"{name}: neither broker serves", 60)
             assert all(broker.process is not None and broker.process.poll() is None for broker in pair), name
         assert taken(serving(pair)) == [name.encode() for name in TROUBLES]
         for broker in pair:

@@ -1,4 +1,4 @@
-"""Addresses at which no broker serves, in the three ways that there are."""
+"""Addresses at which no broker serves, for three different reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    """Where a broker stands by: nobody listens, and nobody else will."""
+    """The address of a standby: connections are refused, and the port stays reserved."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         yield _place(closed)
@@ -17,14 +17,14 @@ def refusing() -> Iterator[str]:
 
 @contextmanager
 def stopped() -> Iterator[str]:
-    """Where a broker is stopped or stuck: the system accepts, and nobody ever answers."""
+    """The address of a stopped or stuck broker: the kernel accepts connections, but nothing answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield _place(listening)
 
 
 @contextmanager
 def silent() -> Iterator[str]:
-    """Where a machine is gone, as far as one can tell: no connection comes about, and none is refused."""
+    """The address of a machine that is gone: connections are neither established nor refused."""
     with socket.socket() as listening, socket.socket() as one, socket.socket() as two:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)

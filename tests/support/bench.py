@@ -39,7 +39,7 @@ class Bench:
         return {value: key for key, value in self.numbers.items()}[number]
 
     def given(self) -> list[tuple[int, list[int]]]:
-        """The effects since the last call: connection and messages; no messages: it was told that none will come."""
+        """The effects since the last call: connection and messages; no messages: its wait ended without any."""
         return [
             (
                 effect.connection.id,

@@ -1,7 +1,7 @@
 """Real broker processes for tests, and plain sockets to talk to them.
 
-A :class:`BrokerProcess` lives in a folder of its own and is waited for; a :class:`Peer` is a socket that reads exactly
-what it is told to, on TCP, a Unix-domain socket or TLS. Both give up after a while, so a test fails instead of hanging.
+A :class:`BrokerProcess` has a folder of its own; tests wait for its state. A :class:`Peer` is a socket that reads an
+exact number of bytes, on TCP, a Unix-domain socket or TLS. Both time out, so a test fails instead of hanging.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Peer:
 
 
 def dial(address: str, *, tls: bool = False, nodelay: bool = True) -> socket.socket:
-    """Connect to an address as a ready file has it; over TCP without Nagle's algorithm, unless told otherwise."""
+    """Connect to an address from a ready file; over TCP, by default, without Nagle's algorithm."""
     if address.startswith("unix:"):
         found = socket.socket(socket.AF_UNIX)
         found.settimeout(PATIENCE)
@@ -200,7 +200,7 @@ class BrokerProcess:
         self._keep_ports()
 
     def _keep_ports(self) -> None:
-        """The next start is on the same ports, as far as the options tell of them."""
+        """Listen on the same ports at the next start, for listeners that the options contain."""
         for protocol in self._options.keys() & self.addresses.keys():
             given = self._options[protocol]
             if isinstance(given, list):

@@ -43,9 +43,9 @@ def penstock(*arguments: object, stdin: bytes | None = b"", timeout: float = 60,
 
 
 def penstock_here(*arguments: object, stdin: str = "", **env: str) -> Outcome:
-    """The same in this process, which is quicker: for commands that neither start processes nor wait for signals."""
-    told = {name: None for name in os.environ if name.startswith("PENSTOCK_")}
-    done = CliRunner().invoke(main, [*map(str, arguments)], input=stdin, env={**told, "COLUMNS": "200", **env})
+    """Like ``penstock``, but quicker, in this process: for commands that start no process and await no signal."""
+    unset = {name: None for name in os.environ if name.startswith("PENSTOCK_")}
+    done = CliRunner().invoke(main, [*map(str, arguments)], input=stdin, env={**unset, "COLUMNS": "200", **env})
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Outcome(done.exit_code, done.stdout, done.stderr)

@@ -65,27 +65,27 @@ def _steps(text: str) -> Iterator[Step]:
 
 
 class Walk:
-    """One conversation with a broker. ``told`` has what each side said, connection by connection."""
+    """One conversation with a broker. ``transcript`` holds the bytes of each side, connection by connection."""
 
     def __init__(self, connect: Callable[[], Peer]) -> None:
         self._connect = connect
         self._peer = connect()
         self._known: dict[str, bytes] = {}
-        self.told: list[dict[str, bytes]] = [{"<": b"", ">": b""}]
+        self.transcript: list[dict[str, bytes]] = [{"<": b"", ">": b""}]
 
     def run(self, conversation: Conversation) -> None:
-        """Say what the client says, and compare each byte of what the server does."""
+        """Send the client's bytes, and compare each byte of the server's."""
         for who, tokens in conversation.steps:
             if who == "---":
                 self._peer.close()
                 self._peer = self._connect()
-                self.told.append({"<": b"", ">": b""})
+                self.transcript.append({"<": b"", ">": b""})
             elif who == ">":
                 said = b"".join(self._known[_name(token)] if "{" in token else bytes.fromhex(token) for token in tokens)
                 self._peer.send(said)
-                self.told[-1][">"] += said
+                self.transcript[-1][">"] += said
             else:
-                self.told[-1]["<"] += b"".join(map(self._heard, tokens))
+                self.transcript[-1]["<"] += b"".join(map(self._heard, tokens))
 
     def _heard(self, token: str) -> bytes:
         if token == "{text}":

@@ -1,4 +1,4 @@
-"""A way to a server that breaks: connections go through it, and are cut when enough has come back."""
+"""A proxy that breaks: it cuts each connection after a number of bytes from the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 class Cutting:
     """Listens, passes bytes on, and cuts each connection that still has a number of bytes in ``cuts``.
 
-    ``silent``: nothing comes back any more, and nobody is told, as when a machine loses its power.
+    ``silent``: the proxy goes quiet instead of closing, like a machine that loses its power.
     """
 
     def __init__(self, target: tuple[str, int], cuts: list[int], *, silent: bool = False) -> None:

@@ -1,18 +1,18 @@
-"""A way to a PostgreSQL that breaks when it is told to: one way or both, at a statement or a byte, or for a while.
+"""A proxy to PostgreSQL that breaks on request: one way or both, at a statement or a byte, or for a while.
 
 ::
 
     with database_proxy(server.port) as proxy:
         url = proxy.url(server.url("db"))
-        proxy.cut_at_statement(3, "after")      # the third from now is done, but nobody hears of it
-        proxy.hold(); proxy.release()           # nothing passes meanwhile, and everything afterwards
-        proxy.swallow("to_client")              # one way: what the server says is lost, nobody is told
-        proxy.cut()                             # both ends are told; new connections are made as before
+        proxy.cut_at_statement(3, "after")      # the third from now runs, but its answer is lost
+        proxy.hold(); proxy.release()           # nothing passes until the release, then everything
+        proxy.swallow("to_client")              # one way: the server's bytes are lost silently
+        proxy.cut()                             # both ends see it; new connections work as before
         proxy.swap(0, 1)                        # as a pooler in transaction mode does
-        proxy.refuse(); proxy.accept()          # nobody gets through at all meanwhile
-        proxy.throttle(1_000_000)               # so many bytes a second each way, for all connections together
+        proxy.refuse(); proxy.accept()          # no new connection gets through in between
+        proxy.throttle(1_000_000)               # bytes per second each way, for all connections together
 
-A *statement* is what the server answers as one: a Query or a Sync of the protocol.
+A *statement* is the unit that the server answers: a Query or a Sync of the protocol.
 """
 
 from __future__ import annotations
@@ -127,16 +127,16 @@ class DatabaseProxy:
         return bool(self._held)
 
     def url(self, url: str) -> str:
-        """The URL of a database, through here. TLS is off, so that statements can be seen."""
+        """The URL of a database through this proxy. TLS is off, so that statements can be seen."""
         parts = urlsplit(url)
         place = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
         query = "&".join(filter(None, (parts.query, "sslmode=disable", "gssencmode=disable")))
         return parts._replace(netloc=place, query=query).geturl()
 
-    # What can be done to it
+    # Faults
 
     def cut(self) -> None:
-        """Cut all connections; both ends are told."""
+        """Cut all connections; both ends see them closed."""
         with self._changed:
             links, self._links = self._links, []
         for link in links:
@@ -153,7 +153,7 @@ class DatabaseProxy:
             self._stop_at = self.statements + number
 
     def cut_at_byte(self, number: int, way: Way) -> None:
-        """Cut when so many more bytes have passed one way."""
+        """Cut after ``number`` more bytes have passed one way."""
         with self._changed:
             self._bytes[way] = number
 
@@ -162,7 +162,7 @@ class DatabaseProxy:
         self._change(self._held, ways or BOTH)
 
     def swallow(self, *ways: Way) -> None:
-        """Lose what comes, and tell nobody, until ``release``, when connections that lost something are cut."""
+        """Drop bytes silently until ``release``, which cuts the connections that lost some."""
         self._change(self._swallowed, ways or BOTH)
 
     def release(self) -> None:

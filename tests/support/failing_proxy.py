@@ -108,7 +108,7 @@ class FailingProxy:
         self._process = process
 
     def stop(self) -> None:
-        """From now on nobody answers."""
+        """Stop answering."""
         if self._process.poll() is None:
             self.left = json.loads(self._process.communicate()[0])
 

@@ -1,4 +1,4 @@
-"""A broker that does as it is told, connection by connection, frame by frame."""
+"""A scripted broker: each test writes its answers, connection by connection, frame by frame."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def added(one: T, other: T) -> T:
 
 
 class Difference(NamedTuple):
-    """What is there against what must be there."""
+    """The difference between found and expected items."""
 
     lost: int
     doubled: int
@@ -27,7 +27,7 @@ class Difference(NamedTuple):
 
     @classmethod
     def between(cls, found: Iterable[Any], wanted: Iterable[Any]) -> Difference:
-        """Each must be there as often as it is wanted; ``doubled`` also counts what nobody has asked for."""
+        """Each item must be found as often as it is wanted; ``doubled`` also counts unexpected items."""
         there, due = Counter(found), Counter(wanted)
         missing, more = due - there, there - due
         return cls(missing.total(), more.total(), [*list(missing)[:5], *list(more)[:5]])
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option that all these commands have."""
+    """The option that all these commands share."""
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, and nothing else")
 
 

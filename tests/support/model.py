@@ -50,7 +50,7 @@ class Model:
         return self._serial
 
     def restart(self) -> None:
-        """The broker was killed and has started again: nobody is there, and what was out is back at its place."""
+        """The broker was killed and restarted: no connections, and messages that were out are back in their places."""
         self.connections.clear()
         self.effects.clear()
         self.draining = False

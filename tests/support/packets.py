@@ -70,7 +70,7 @@ def pcapng(
         options = b"" if fineness is None else struct.pack(order + "HHB3x", 9, 1, fineness)
         options += b"" if seconds is None else struct.pack(order + "HHq", 14, 8, seconds)
         parts.append(one(1, struct.pack(order + "HHI", link, 0, 65535) + options + bytes(4 if options else 0)))
-    parts.append(one(5, bytes(12)))  # statistics, which nobody reads
+    parts.append(one(5, bytes(12)))  # statistics, which are ignored
     for at, (number, packet) in enumerate(packets):
         times = struct.pack(order + "II", *divmod(_ticks(interfaces[number] if interfaces else None, at), 2**32))
         sizes = struct.pack(order + "II", len(packet), len(packet))

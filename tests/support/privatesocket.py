@@ -70,13 +70,13 @@ class Helper:
         return self.answer(kind)
 
     def refusal(self, request: Any = None) -> Refusal:
-        """Ask, or have asked already, and be told what is wrong."""
+        """The refusal of this request, or of the one sent last."""
         if request is not None:
             self.send(request)
         return msgspec.msgpack.decode(self.read(*struct.unpack("<I", self.read(4))), type=Refusal)
 
     def lease(self, start: int = 0, reader: str = "lake", **more: Any) -> requests.Leased:
-        """Lease from queues, default/a unless told otherwise."""
+        """Lease from queues (default: default/a)."""
         return self.ask(lease(start, reader, **more), requests.Leased)
 
     def rows(self, leased: requests.Leased, reader: str = "lake") -> list[int]:
@@ -85,7 +85,7 @@ class Helper:
         return list(memoryview(self.ask(asked, requests.LeasedMessages).messages).cast("Q"))
 
     def write(self, payloads: list[bytes], chunk: int = 0, **more: Any) -> Written:
-        """Write a chunk to default/a, unless told otherwise."""
+        """Write a chunk (default: to default/a)."""
         return self.ask(write(payloads, chunk, **more), Written)
 
     def close(self) -> None:

@@ -42,14 +42,14 @@ def found(name: str) -> str:
     return path
 
 
-def promtool(*arguments: str, told: bytes = b"") -> None:
-    """Fails with what it says. ``told`` is its standard input."""
-    done = subprocess.run([found("promtool"), *arguments], input=told, capture_output=True, timeout=60, check=False)
+def promtool(*arguments: str, stdin: bytes = b"") -> None:
+    """Run promtool, and fail with its output if it fails."""
+    done = subprocess.run([found("promtool"), *arguments], input=stdin, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
 class Prometheus:
-    """One that runs."""
+    """A running Prometheus."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -57,12 +57,12 @@ class Prometheus:
     def ask(self, path: str) -> Any:
         """The data of an answer."""
         with urlopen(f"http://{self._address}/api/v1/{path}", timeout=10) as answer:
-            told = json.loads(answer.read())
-        assert told["status"] == "success", told
-        return told["data"]
+            response = json.loads(answer.read())
+        assert response["status"] == "success", response
+        return response["data"]
 
     def query(self, expression: str) -> list[Any]:
-        """The series that an expression has now."""
+        """The current series of an expression."""
         result: list[Any] = self.ask(f"query?query={quote(expression)}")["result"]
         return result
 

@@ -99,10 +99,10 @@ class Outcome:
 
     @staticmethod
     def of(codec: Codec, frames: Iterable[Any], error: WireError | None) -> Outcome:
-        told = None
+        failure = None
         if error is not None:
-            told = (error.protocol, error.offset, error.code, error.reason, error.peer_at_fault)
-        return Outcome(tuple(codec.singles(frames)), told)
+            failure = (error.protocol, error.offset, error.code, error.reason, error.peer_at_fault)
+        return Outcome(tuple(codec.singles(frames)), failure)
 
 
 def decode_in_pieces(

@@ -35,7 +35,7 @@ from penstock.journal.postgresql.incarnations import ENDED, accepting
 
 T = TypeVar("T")
 
-#: The lease of nobody.
+#: The end of a lease that has no owner.
 NEVER = float("-inf")
 
 
@@ -253,11 +253,11 @@ class SimServer:
         #: No statement that needs room finds any.
         self.full = False
         self._standby = Tables()
-        #: Changes that the standby has not made for certain, each as a function of tables.
+        #: Changes that the standby may not have applied, each as a function of tables.
         self._changes: list[Callable[[Tables], object]] = []
         #: Whether the next commit's wait for the standby is cut short.
         self.cuts_short: Callable[[], bool] = lambda: False
-        #: Told of every change.
+        #: Called after every change.
         self.on_change: Callable[[], None] = lambda: None
 
     def change(self, statement: Callable[[Tables], T]) -> T:
@@ -376,7 +376,7 @@ class SimDatabase:
         return self._read(lambda tables: tables.values.get(name))
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to release."""
 
     # What an owner asks for
 

@@ -1,4 +1,4 @@
-"""The long commands: many stories one after the other. A failure tells its seed, and leaves its folder."""
+"""The long commands run many stories in a row. A failure prints its seed and keeps its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.figures import add_json, added, show
 
 
 class Story(Protocol):
-    """Something that can be run for so many rounds, and tells of each. ``figures`` is a NamedTuple of numbers."""
+    """Runs for a number of rounds and reports each. ``figures`` is a NamedTuple of numbers."""
 
     figures: Any
     wrong: list[str]
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=Story)
 
 
 class StoryCommand(NamedTuple):
-    """A command by its name: what it does, how many rounds it has and of what, and its examples."""
+    """A command: its name, description, number of rounds, what the rounds count, and examples."""
 
     name: str
     description: str
@@ -39,25 +39,25 @@ class StoryCommand(NamedTuple):
     story: int
 
     def run(self, make: Callable[[Path, int], S], options: argparse.Namespace, shown: Callable[[list[S]], str]) -> int:
-        """Exit code 0, and what was ``shown`` by all stories: every promise was kept; 1: not."""
-        told = list[S]()
+        """Run all stories. Exit code 0, and the text of ``shown``: every promise was kept; 1: one was broken."""
+        stories = list[S]()
         for number, first in enumerate(range(0, options.rounds, self.story)):
             seed = options.seed + number
             folder = Path(tempfile.mkdtemp(prefix=f"penstock-{Path(self.name).name}-", dir=options.folder))
             story = make(folder, seed)
             problem = _live(story, seed, min(self.story, options.rounds - first), quiet=options.json)
-            told.append(story)
+            stories.append(story)
             if problem:
                 sys.stderr.write(f"seed {seed} failed; its folder is {folder}\nagain: {self.name} --seed {seed}\n")
                 sys.stderr.write(problem)
-                show(_sums(told), f"{_sums(told)}", as_json=options.json)
+                show(_sums(stories), f"{_sums(stories)}", as_json=options.json)
                 return 1
             shutil.rmtree(folder)
-        show(_sums(told), f"{_sums(told)}\n{shown(told)}", as_json=options.json)
+        show(_sums(stories), f"{_sums(stories)}\n{shown(stories)}", as_json=options.json)
         return 0
 
     def parser(self) -> argparse.ArgumentParser:
-        """The options that all have."""
+        """The options that all these commands share."""
         parser = argparse.ArgumentParser(
             prog=self.name,
             description=self.description,
@@ -77,7 +77,7 @@ def _sums(stories: Sequence[Story]) -> Any:
 
 
 def _count(text: str) -> int:
-    """A number of rounds: one at least."""
+    """A number of rounds, at least 1."""
     number = int(text) if text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rounds; 1 or more is")
@@ -85,11 +85,11 @@ def _count(text: str) -> int:
 
 
 def _live(story: Story, seed: int, rounds: int, *, quiet: bool) -> str:
-    """Run a story, and tell of its rounds. Returns what went wrong, if anything did."""
+    """Run a story and print its rounds. Returns the failures, or an empty string."""
     try:
-        for told in story.run(rounds):
+        for report in story.run(rounds):
             if not quiet:
-                sys.stdout.write(f"seed {seed}, {told}\n")
+                sys.stdout.write(f"seed {seed}, {report}\n")
                 sys.stdout.flush()
     except Exception:  # whatever went wrong is the finding
         return traceback.format_exc()

@@ -69,7 +69,7 @@ class Terminal:
         return self.process.returncode
 
     def _read(self) -> None:
-        """What has come since; a program whose terminal nobody reads would wait."""
+        """Read the output so far; a program whose terminal is not read would block."""
         ready, _, _ = select.select([self._mine], [], [], 0.05)
         if ready:
             try:

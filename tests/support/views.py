@@ -32,7 +32,7 @@ def lasting(broker: Broker, now: int) -> dict[str, Any]:
 
 
 def forget_requests(view: dict[str, Any], now: int) -> dict[str, Any]:
-    """Leave out the request IDs that nobody has to remember any longer: when they are dropped does not matter."""
+    """Leave out expired request IDs: it does not matter when they are dropped."""
     for queue in view["queues"].values():
         queue["requests"] = {key: noted for key, noted in queue["requests"].items() if noted[1] > now}
     return view

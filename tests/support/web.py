@@ -54,8 +54,8 @@ class Api:
         with closing(http.client.HTTPConnection(where.hostname or "", where.port, timeout=PATIENCE)) as connection:
             connection.request(method, path, data, sent)
             answer = connection.getresponse()
-            told = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, told, answer.read())
+            fields = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, fields, answer.read())
 
     def get(self, path: str, **query: Any) -> Any:
         """The JSON of a GET that succeeds."""
@@ -106,7 +106,7 @@ class Api:
         return ids
 
     def job(self, job: Any, *states: str) -> Any:
-        """A job once it is in one of these states: done, unless told otherwise."""
+        """A job once it is in one of these states (default: done)."""
         wanted = states or ("done",)
         return eventually(lambda: found if (found := self.get(f"jobs/{job['id']}"))["state"] in wanted else None)
 

@@ -102,7 +102,7 @@ class Child:
             self.notes.flush()
             self.keep_up()
 
-    # What may be told
+    # What may be confirmed or delivered
 
     def tell(self, effect: Effect) -> None:
         if isinstance(effect, DeliveryEffect):

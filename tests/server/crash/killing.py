@@ -162,13 +162,13 @@ class Story:
             self.purged.update(numbers)
 
     def _same(self, position: int, number: int) -> None:
-        """A position and a number belong together for ever."""
+        """A position and a number belong together permanently."""
         if self.numbers.setdefault(position, number) != number:
             raise Broken(f"message {position} had number {self.numbers[position]}, and now has {number}")
         if self.positions.setdefault(number, position) != position:
             raise Broken(f"number {number} was at position {self.positions[number]}, and now is at {position}")
         if not 0 < number >> 32 <= self.round:
-            raise Broken(f"message {position} has number {number}, which nobody has published")
+            raise Broken(f"message {position} has number {number}, which was never published")
 
     # What is there
 

@@ -1,12 +1,12 @@
-"""What the broker's process tells the one that kills it: payloads made of numbers, and lines in a side file.
+"""How the broker's process reports to the one that kills it: payloads made of numbers, and lines in a side file.
 
-A line is written only after the broker was allowed to tell its peer, so each one is a promise that was made:
+A line is written only once the broker may confirm it to its peer, so each line is a promise:
 
     P position number      the publish was confirmed
     D position number      the message was shown to a consumer
-    S position …           these messages are settled for good, and the peer was told
-    X position …           these are about to be purged: they may be gone or not
-    U count                the broker is up, with so many segments
+    S position …           these messages are settled, and the peer got the confirmation
+    X position …           these are about to be purged: they may or may not be gone
+    U count                the broker is up, with this many segments
 """
 
 from __future__ import annotations
