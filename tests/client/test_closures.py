@@ -51,14 +51,14 @@ class TestTooLarge:
         return broker.url(protocol, "/large" if protocol == "phpmq" else "")
 
     def test_alone_it_names_the_reasons_and_the_size(self, broker: BrokerProcess, protocol: str) -> None:
-        told = sent(broker, self.url(broker, protocol), [b"x" * 20_000])
-        assert "too large (the largest had 20000 bytes)" in told
-        assert "its log says which" in told
+        message = sent(broker, self.url(broker, protocol), [b"x" * 20_000])
+        assert "too large (the largest had 20000 bytes)" in message
+        assert "its log says which" in message
 
     def test_asked_the_broker_says_which(self, broker: BrokerProcess, protocol: str) -> None:
         url = f"{self.url(broker, protocol)}?ask={broker.url('kokaq')}"
-        told = sent(broker, url, [b"small", b"x" * 20_000])
-        assert "asked over Kokaq: a message of 20000 bytes is over its limit of 10000" in told
+        message = sent(broker, url, [b"small", b"x" * 20_000])
+        assert "asked over Kokaq: a message of 20000 bytes is over its limit of 10000" in message
 
     def test_the_log_names_client_queue_size_and_limit(self, broker: BrokerProcess, protocol: str) -> None:
         sent(broker, self.url(broker, protocol), [b"x" * 30_000])
@@ -71,22 +71,22 @@ class TestTooLarge:
 
 def test_a_full_queue(broker: BrokerProcess) -> None:
     url = f"{broker.url('phpmq', '/full')}?ask={broker.url('kokaq')}"
-    told = sent(broker, url, [b"message"] * 3)
-    assert "asked over Kokaq: 'full' is full: 2 of 2 messages" in told
+    message = sent(broker, url, [b"message"] * 3)
+    assert "asked over Kokaq: 'full' is full: 2 of 2 messages" in message
     lines = [json.loads(line) for line in broker.log.read_text().splitlines()]
     (line,) = [line for line in lines if line["event"] == "publish refused" and line["queue"] == "default/full"]
     facts = (line["protocol"], line["peer"], line["size"], line["limit"], line["reason"])
     assert facts == ("phpmq", "127.0.0.1", 7, "2 messages", "the queue is full")
 
 
-def test_nobody_to_ask(broker: BrokerProcess) -> None:
+def test_asking_fails(broker: BrokerProcess) -> None:
     """The question may fail; what is known without it is said all the same."""
-    told = sent(broker, f"{broker.url('phpmq', '/large')}?ask=kokaq://127.0.0.1:1", [b"x" * 20_000])
-    assert "the largest had 20000 bytes" in told
-    assert "asking it failed: Kokaq at 127.0.0.1:1: Connection refused" in told
+    message = sent(broker, f"{broker.url('phpmq', '/large')}?ask=kokaq://127.0.0.1:1", [b"x" * 20_000])
+    assert "the largest had 20000 bytes" in message
+    assert "asking it failed: Kokaq at 127.0.0.1:1: Connection refused" in message
 
 
-def test_a_client_that_publishes_and_closes_is_told_in_the_log(
+def test_the_log_explains_a_close_to_a_client_that_only_publishes(
     broker: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whether the broker's close comes as a reset or in order is chance: asking it tells in either case."""

@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_nobody_listens(protocol: str) -> None:
+def test_connection_refused(protocol: str) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed, match=r"at 127\.0\.0\.1:.*refused") as caught:
             await aio.connect(f"{protocol}://127.0.0.1:{free_port()}", reconnect=True)
@@ -338,8 +338,8 @@ class TestTLS:
         async def main() -> None:
             async with Fake("phpmq", hang_up) as fake:
                 url = fake.url(f"?ca={certificates.path('ca.pem')}").replace("phpmq:", "phpmq+tls:")
-                told = "closed the connection during the handshake: there may be no TLS at this address"
-                with pytest.raises(ConnectFailed, match=told):
+                reason = "closed the connection during the handshake: there may be no TLS at this address"
+                with pytest.raises(ConnectFailed, match=reason):
                     await aio.connect(url)
 
         run(main())

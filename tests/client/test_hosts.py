@@ -109,7 +109,7 @@ def test_the_first_that_serves_is_taken_and_the_others_are_left_alone() -> None:
     run(main())
 
 
-def test_nobody_serves(refusing: str, stopped: str) -> None:
+def test_no_host_serves(refusing: str, stopped: str) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed) as caught:
             await aio.connect(url("kokaq", refusing, stopped), connect_timeout=0.2, reconnect=True)
@@ -254,7 +254,7 @@ def test_a_refusal_of_a_broker_that_stays_is_raised(monkeypatch: pytest.MonkeyPa
     run(main())
 
 
-def test_consumers_that_are_told_of_the_end_go_to_the_next() -> None:
+def test_consumers_move_to_the_next_host_when_one_announces_its_end() -> None:
     async def leaving_sspq(peer: Peer) -> None:
         assert await peer.next() == Receive()
         peer.send(NoReceive())

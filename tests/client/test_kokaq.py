@@ -262,7 +262,7 @@ class TestConsuming:
                 else:
                     assert request.operation is Opcode.RELEASE_PEEK_LOCK
                     out.discard(request.metadata.uuid)
-            assert out == set(), "what nobody saw was given back"
+            assert out == set(), "messages the application never saw are released"
 
         async def main() -> None:
             async with Fake("kokaq", script) as fake, aio.connect(fake.url("/q")) as client:

@@ -144,7 +144,7 @@ def test_a_request_that_was_given_up_still_stands() -> None:
     run(main())
 
 
-def test_a_message_that_nobody_asked_for_ends_the_connection() -> None:
+def test_an_unrequested_message_ends_the_connection() -> None:
     async def script(peer: Peer) -> None:
         peer.send(Send(0, (b"surprise",)))
         await peer.rest()

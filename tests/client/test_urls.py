@@ -93,7 +93,7 @@ def test_an_address_reads_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("jobs", "starts with phpmq://, sspq:// or kokaq://"),
         ("http://broker/jobs", "not with 'http://'"),
@@ -132,10 +132,10 @@ def test_an_address_reads_well() -> None:
         ("sspq://broker?max_message=-1", "whole number"),
     ],
 )
-def test_a_wrong_url_is_told_what_would_be_right(url: str, told: str) -> None:
+def test_a_wrong_url_is_refused_with_a_suggestion(url: str, message: str) -> None:
     with pytest.raises(BadURL) as caught:
         parse(url)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "secret" not in str(caught.value)
     assert not caught.value.retriable
 

@@ -333,7 +333,7 @@ class TestRestart:
 
         run(main(), 60)
 
-    def test_without_reconnect_it_is_told(self, own: BrokerProcess) -> None:
+    def test_without_reconnect_a_disconnect_is_raised(self, own: BrokerProcess) -> None:
         with connect(own.url("phpmq", "/jobs")) as client:
             own.stop()
             with pytest.raises(Disconnected):

@@ -155,7 +155,7 @@ def test_a_paused_queue_takes_messages_expires_them_and_gives_none_out() -> None
     assert bench.given() == [(1, [2])]
 
 
-def test_draining_takes_and_gives_nothing_and_tells_those_who_wait_for_one_message() -> None:
+def test_draining_stops_publishing_and_delivery_and_answers_waiting_receives() -> None:
     bench = Bench()
     peer = bench.peer(1)
     bench.broker.receive(peer, bench.queue, NOW)
@@ -512,7 +512,7 @@ def test_one_message_can_be_deleted_unless_it_is_out() -> None:
     assert results == [False, True, True, False]
 
 
-def test_a_queue_is_deleted_only_when_empty_and_those_who_wait_are_told() -> None:
+def test_a_queue_is_deleted_only_when_empty_and_waiting_receives_are_answered() -> None:
     bench = Bench()
     bench.publish()
     assert not bench.broker.delete_queue(bench.queue, NOW)

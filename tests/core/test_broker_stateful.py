@@ -1,7 +1,7 @@
 """The broker against its model: the same random commands to both, everything compared after each.
 
-``PENSTOCK_LONG=1`` runs many more. Queues are kept by name and connections by number, so that a broker that was made
-anew from its journal can take the place of the one under test: that is all a restart has to do here.
+``PENSTOCK_LONG=1`` runs many more examples. Queues are addressed by name and connections by number, so a restart only
+replaces the broker under test with one restored from its journal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SPANS = st.sampled_from([0, 0, 0, 1, 300_000, SECOND, 1_500_000, 3 * SECOND, 90 
 NUMBERS = st.integers(0, 2)
 PICKS = st.integers(0, 15)
 
-#: Mostly one rule at a time: queues with many rules refuse and drop so much that little else happens in them.
+#: Mostly one rule at a time: queues with many rules refuse and drop so many messages that little else happens.
 RULES: list[dict[str, Any]] = [
     {},
     {"default_ttl": 2 * SECOND},
@@ -76,9 +76,9 @@ OPTIONS = st.fixed_dictionaries(
 
 
 class BrokerMachine(RuleBasedStateMachine):
-    """Every rule gives one command to both and compares what they say; the invariants compare the rest."""
+    """Each rule sends one command to broker and model and compares the results; the invariants compare the rest."""
 
-    #: Messages of a lost connection that are put back in one go.
+    #: Messages of a lost connection that are put back in one step.
     give_back = budget.GIVE_BACK
 
     def __init__(self) -> None:
@@ -114,21 +114,22 @@ class BrokerMachine(RuleBasedStateMachine):
         return sorted(self.model.queues)[pick % len(self.model.queues)]
 
     def peer(self, number: int) -> Connection:
-        """The connection of this number, made now if it isn't there. Odd ones spend retries."""
+        """Return the connection with this number, creating it if necessary. Odd ones spend retries."""
         if number not in self.model.connections:
             self.model.connect(number, spends_retries=bool(number % 2))
             self.broker.connect(number, b"test %d" % number, spends_retries=bool(number % 2))
         return self.broker.connections[number]
 
     def position(self, name: str, pick: int) -> int:
-        """A message of the queue, whatever its state; or one that never was."""
+        """Draw the position of a message in any state, or a position that was never used."""
         positions = sorted(self.model.queues[name].positions)
         return positions[pick % len(positions)] if positions else 10**6
 
     def owned(self, pick: int) -> tuple[int, str, int]:
-        """A connection, a queue and a message: mostly one that is out there, sometimes any."""
+        """Draw a connection, a queue and a message: mostly one that is out on that connection, sometimes any."""
         outs = [(m.owner, name, m.position) for name, queue in sorted(self.model.queues.items()) for m in queue.out]
-        outs = [(max(owner, 0), name, position) for owner, name, position in outs]  # a leased one is nobody's to settle
+        # No connection can settle a leased message.
+        outs = [(max(owner, 0), name, position) for owner, name, position in outs]
         name = self.name(pick)
         return outs[pick % len(outs)] if outs and pick else (0, name, self.position(name, pick))
 
@@ -174,13 +175,13 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(pick=PICKS, ttls=st.lists(SPANS, min_size=2, max_size=6), priority=st.integers(0, 2))
     def publish_several(self, pick: int, ttls: list[int], priority: int) -> None:
-        """Of different priorities and times to live, so that there is something to choose between."""
+        """Publish with different priorities and times to live, so that the broker has to choose an order."""
         for offset, ttl in enumerate(ttls):
             self.publish(0, pick, [1], {"ttl": ttl, "priority": (priority + offset) % 3, "retries": 2 + offset})
 
     @rule(number=NUMBERS, pick=PICKS, mark=st.integers(1, 3), options=OPTIONS, kind=st.integers(1, 3), end=SPANS)
     def publish_one(self, number: int, pick: int, mark: int, options: dict[str, Any], kind: int, end: int) -> None:
-        """With a request ID, an asked-for ID, or both; and perhaps a fixed end."""
+        """Publish with a request ID, a requested message ID, or both; and perhaps a fixed expiry time."""
         ids: dict[str, Any] = {"request_id": b"r%d" % mark} if kind & 1 else {}
         ids |= {"asked_id": b"a%d" % mark} if kind & 2 else {}
         ids |= {"expires_at": self.now + end} if end else {}
@@ -211,7 +212,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(writer=st.sampled_from(["v", "w"]))
     def write_on(self, writer: str) -> None:
-        """The next chunk, so that chunks are not mostly out of turn."""
+        """Write the next chunk of a writer; arbitrary chunks are mostly out of order."""
         epoch, chunks = self.model.writers.get(writer, (0, {}))
         taken, last = chunks.get(0, (0, 0))
         self.write(writer, (epoch, 0, taken, last), {0: [(1, -1, 0, 0), (2, -1, 0, 0)]})
@@ -363,7 +364,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(span=SPANS)
     def pass_time(self, span: int) -> None:
-        """Time goes on and nobody calls ``tick``: what is due must not be given out all the same."""
+        """Advance the clock without calling ``tick``: expired messages must not be delivered even then."""
         self.now += span
 
     @rule(span=SPANS)
@@ -389,7 +390,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(sure=st.integers(0, 9))
     def restart(self, sure: int) -> None:
-        """Killed, and started again from what the journal says."""
+        """Kill the broker and restore it from the journal."""
         if sure == 7:
             self.same_effects()
             self.commit()
@@ -407,7 +408,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @invariant()
     def same_effects(self) -> None:
-        """Who was given which messages, in order. Among queues there is no order, and none is compared."""
+        """Compare deliveries per consumer, in order. There is no order between queues, so none is compared."""
         given: list[Effect] = []
         for effect in self.broker.take_effects():
             name, number = effect.queue.name, effect.connection.id
@@ -423,7 +424,7 @@ class BrokerMachine(RuleBasedStateMachine):
         assert sorted(given, key=lambda effect: effect.queue) == sorted(expected, key=lambda effect: effect.queue)
 
     def by_durability(self, effect: Effect) -> list[Effect]:
-        """Messages that are durable already go out on their own, ahead of those that wait for the commit."""
+        """Split deliveries: messages that are already durable go out ahead of those that wait for the commit."""
         durable = tuple(position for position in effect.positions if position < self.committed_before)
         fresh = tuple(position for position in effect.positions if position >= self.committed_before)
         return [effect._replace(positions=part) for part in (durable, fresh) if part] or [effect]
@@ -453,7 +454,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(writer=st.sampled_from(["v", "w"]), change=st.integers(0, 5))
     def check_written(self, writer: str, change: int) -> None:
-        """What the model knows is what the broker has; with anything changed it is not."""
+        """The model's chunk is accepted as a repetition; with any change it is rejected."""
         epoch, known = self.model.writers.get(writer, (0, {}))
         parts, wrong = dict(known), bool(known)
         match change:
@@ -474,7 +475,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_lost(self) -> None:
-        """Counted by walking, not by counters alone."""
+        """Count by walking the lanes; do not rely on the counters alone."""
         for queue in self.broker.queues.values():
             here = [item.position for lane in queue.ready.lanes.values() for item in walk(lane)]
             here += [item.position for lane in (queue.delayed, queue.dead) for item in walk(lane)]
@@ -484,7 +485,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_left_behind(self) -> None:
-        """What is noted about messages is noted about messages that are there."""
+        """Indexes refer to existing messages only."""
         asked: dict[bytes, tuple[Queue, int]] = {}
         for name, queue in self.broker.namespaces.get("default", {}).items():
             there = self.model.queues[name].positions
@@ -512,7 +513,7 @@ def walk(lane: Lane) -> list[Item]:
 
 
 def describe(queue: Queue) -> dict[str, Any]:
-    """The queue's whole state, in the words of the model."""
+    """Describe the queue's whole state in the terms of the model."""
     ready = [item for priority in reversed(list(queue.ready.priorities)) for item in walk(queue.ready.lanes[priority])]
     assert len(queue.ready) == len(ready)
     count = queue.deliveries.get
@@ -535,13 +536,13 @@ def describe(queue: Queue) -> dict[str, Any]:
 
 
 class SmallSteps(BrokerMachine):
-    """What a lost connection had comes back two at a time."""
+    """Messages of a lost connection come back two at a time."""
 
     give_back = 2
 
     @invariant()
     def all_are_found(self) -> None:
-        """By position alone, in whatever state, and nothing else is."""
+        """Every message is found by position in any state, and no other position is."""
         for name, queue in self.model.queues.items():
             states = {message.position: message.state for message in queue.messages}
             found = self.broker.find(self.queue(name), [*states, 10**6])

@@ -126,8 +126,8 @@ EXEMPT = {
 }
 
 
-def quietly(do: Command) -> Command:
-    """A command that may be told to come again."""
+def ignoring_refusals(do: Command) -> Command:
+    """Run a command, which may be refused with "try again"."""
 
     def run() -> None:
         with contextlib.suppress(TryAgain):
@@ -261,7 +261,7 @@ def many_expired_stand_before_the_next(size: int) -> Command:
 
     def do() -> None:
         for command in commands:
-            quietly(command)()
+            ignoring_refusals(command)()
 
     return do
 

@@ -74,7 +74,7 @@ def test_a_dead_letter_that_is_given_back_goes_to_the_next_who_waits() -> None:
     assert bench.given() == [(1, [1]), (2, [1])]
 
 
-def test_who_waits_for_a_dead_letter_is_told_when_they_are_switched_off() -> None:
+def test_switching_off_dead_letters_answers_waiting_receives() -> None:
     bench = Bench()
     peer = bench.peer(1)
     bench.broker.receive(peer, bench.queue, NOW, dead=True)

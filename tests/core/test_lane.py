@@ -182,7 +182,7 @@ def test_both_halves_of_a_chunk_that_is_split_are_noted_for_their_deadlines(toge
     assert (len(lane), list(deadlines)) == (0, [])
 
 
-def test_a_lane_of_many_priorities_tells_the_priority_of_each_message() -> None:
+def test_a_lane_of_many_priorities_knows_the_priority_of_each_message() -> None:
     places = Lane()
     lane = PriorityLane(7, Deadlines(), places)
     lane.append_run(3, [1, 1])
@@ -199,7 +199,7 @@ def test_an_optional_column_that_begins_with_an_insert_fits_what_is_appended_lat
     assert [item.expires for item in items(lane)] == [0, 77, 99]
 
 
-def test_messages_of_one_rank_stand_in_the_order_they_came_and_are_told_apart_by_position() -> None:
+def test_messages_of_one_rank_keep_their_order_and_are_distinguished_by_position() -> None:
     lane = Lane()
     for position in range(10):
         lane.insert_many([Item(50, position, 1)])

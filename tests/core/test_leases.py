@@ -52,7 +52,7 @@ class Rig:
         self.peer = self.broker.connect(1, b"phpmq here")
 
 
-def test_a_leased_message_is_nobody_elses() -> None:
+def test_a_leased_message_belongs_to_one_reader() -> None:
     rig = Rig(3)
     lease = rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=2)
     assert lease is not None
@@ -84,7 +84,7 @@ def test_a_restart_keeps_leases_their_order_and_their_end() -> None:
     assert rig.queue.counters.acknowledged == 6
 
 
-def test_settling_tells_deliveries_and_who_it_was() -> None:
+def test_settling_records_deliveries_and_the_reader() -> None:
     rig = Rig(2)
     rig.broker.log.take()
     rig.broker.lease("lake", rig.queue, NOW + 1, DAY)
@@ -158,7 +158,7 @@ def test_what_ends_a_lease_is_in_one_block() -> None:
 class TestWithoutThePast:
     """The log is trimmed, and the checkpoints are lost: what is left is the catalogue and the copies of messages."""
 
-    def begin_anew(self, rig: Rig, carried: list[int]) -> Broker:
+    def restart_without_the_log(self, rig: Rig, carried: list[int]) -> Broker:
         broker = rig.broker
         first = broker.log.next_position
         broker.catalogue(NOW)
@@ -175,7 +175,7 @@ class TestWithoutThePast:
         lease = rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=2)
         assert lease is not None
         rig.broker.log.take()
-        again = self.begin_anew(rig, [rig.first, rig.first + 1, rig.first + 2])
+        again = self.restart_without_the_log(rig, [rig.first, rig.first + 1, rig.first + 2])
         assert again.leases[lease.position].messages == lease.messages
         assert len(again.queues[rig.queue.id].ready) == 1
 
@@ -184,7 +184,7 @@ class TestWithoutThePast:
         lease = rig.broker.lease("lake", rig.queue, NOW, DAY)
         assert lease is not None
         rig.broker.log.take()
-        again = self.begin_anew(rig, [rig.first + 1])
+        again = self.restart_without_the_log(rig, [rig.first + 1])
         assert again.leases[lease.position].messages == [rig.first + 1]
         assert again.leased == 1
         assert again.settle_leases("lake", lease.position + 1, NOW) == 1
@@ -196,7 +196,7 @@ class TestWithoutThePast:
             rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=1)
         rig.broker.write(b"spark", ChunkKey("job"), [], NOW)
         rig.broker.log.take()
-        again = self.begin_anew(rig, [rig.first, rig.first + 1, rig.first + 2])
+        again = self.restart_without_the_log(rig, [rig.first, rig.first + 1, rig.first + 2])
         assert [lease.messages for lease in again.leases.values()] == [[rig.first + i] for i in range(3)]
         assert again.was_written(ChunkKey("job"))
 

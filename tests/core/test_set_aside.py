@@ -74,7 +74,7 @@ def test_who_waits_for_one_message_gets_another(scene: tuple[Broker, Queue, Conn
     broker.check()
 
 
-def test_or_is_told_that_none_will_come(scene: tuple[Broker, Queue, Connection]) -> None:
+def test_a_waiting_receive_ends_if_no_other_message_is_left(scene: tuple[Broker, Queue, Connection]) -> None:
     broker, queue, peer = scene
     first = broker.publish(peer, queue, [b"bad", b"good"], NOW).first
     broker.receive(peer, queue, NOW)

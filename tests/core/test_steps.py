@@ -134,7 +134,7 @@ def test_locks_that_end_together_end_in_steps_and_in_order() -> None:
     assert bench.ready() == list(range(1, 11))
 
 
-def test_request_ids_are_forgotten_in_time_though_nobody_publishes() -> None:
+def test_request_ids_are_forgotten_on_time_without_new_publications() -> None:
     bench = Bench(deduplication=SECOND)
     for number in range(100):
         bench.publish(request_id=b"%d" % number)
@@ -169,7 +169,7 @@ def test_request_ids_that_are_over_do_not_come_back_with_a_restart() -> None:
 
 
 @pytest.mark.parametrize("command", ["pop", "lock", "peek"])
-def test_who_asks_for_a_message_behind_very_many_expired_ones_is_told_to_come_again(command: str) -> None:
+def test_a_receive_behind_very_many_expired_messages_has_to_be_retried(command: str) -> None:
     bench = Bench()
     bench.publish(25, ttl=SECOND)
     bench.publish()
@@ -191,7 +191,7 @@ def test_who_asks_for_a_message_behind_very_many_expired_ones_is_told_to_come_ag
     assert ask() in NOTHING
 
 
-def test_a_queue_that_has_more_to_let_go_than_one_step_may_refuses_until_there_is_room() -> None:
+def test_a_queue_that_has_to_drop_more_than_one_step_allows_refuses_until_there_is_room() -> None:
     bench = Bench(on_full="drop-oldest", max_bytes=1_000)
     bench.publish(1_000)
     assert bench.publish(size=900).accepted == 1

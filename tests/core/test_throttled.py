@@ -17,7 +17,7 @@ def tick_until_done(broker: Broker) -> None:
 
 
 def test_one_that_may_go_on_is_found_behind_many_that_may_not() -> None:
-    """Nobody else does anything, so nothing but the broker itself can find it."""
+    """Only ticks follow, so the broker itself has to find the connection that may continue."""
     broker = Broker()
     broker.create_namespace("default", NOW)
     queue = broker.create_queue("default", "q", NOW)

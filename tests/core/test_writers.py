@@ -64,7 +64,7 @@ def test_what_comes_again_adds_nothing(broker: Broker) -> None:
     assert len(queue.ready) == 1
 
 
-def test_a_chunk_that_is_missing_is_told(broker: Broker) -> None:
+def test_a_missing_chunk_is_reported(broker: Broker) -> None:
     queue = queue_of(broker)
     with pytest.raises(WriterError, match=r"chunk 2 of writer 'job', epoch 0, partition 5 comes too early: .* chunk 0"):
         broker.write(b"spark", ChunkKey("job", 0, 5, 2), [Portion(queue, [b"x"])], NOW)
@@ -196,7 +196,7 @@ def test_a_writer_that_has_ended_may_begin_again(broker: Broker) -> None:
 
 
 def test_a_writer_belongs_to_whoever_its_last_chunk_says(broker: Broker) -> None:
-    """Nobody's chunk changes that. Shares follow."""
+    """A chunk without an owner changes nothing. The owner's shares follow."""
     queue = queue_of(broker)
     owners = []
     for chunk, owner in enumerate(("", "a", "", "b")):

@@ -38,7 +38,7 @@ class Figures(NamedTuple):
 
 
 def matrix(*, every: int = 1, case: str | None = None, clean: bool | None = None) -> Figures:
-    """Run it, or one case of it. Tells of everything that is not as it must be."""
+    """Run the matrix or one case of it, and report every failure."""
     sums = Figures()
     for stopped in (True, False) if clean is None else (clean,):
         for name in [case] if case else cases(clean=stopped, every=every):
@@ -46,7 +46,7 @@ def matrix(*, every: int = 1, case: str | None = None, clean: bool | None = None
             sums = added(sums, Figures(not is_pair, is_pair))
             try:
                 run(name, clean=stopped)
-            except Exception:  # whatever went wrong is the finding
+            except Exception:  # any failure is a finding
                 sums = added(sums, Figures(wrong=1))
                 left = "after a clean stop" if stopped else "after kill -9"
                 sys.stderr.write(f"{name}, {left}:\n{traceback.format_exc()}\n")

@@ -2,7 +2,7 @@
 
 * They agree: a start is refused exactly when the survey says so, and works after the repair.
 * A refused start has changed nothing, so that putting the file back brings everything back.
-* Nobody is ever given a wrong payload.
+* No wrong payload is ever delivered.
 * The books: every event, and every live message, that is not there after a repair is in what it says is lost, and
   nothing of what it says is lost is there. Without a repair nothing is given up.
 * No byte that means something is thrown away: what a repair replaces is kept under another name.

@@ -1,7 +1,7 @@
-"""Real brokers on a real PostgreSQL with a synchronous standby, broken in every way while clients work.
+"""Real brokers on a real PostgreSQL with a synchronous standby, with injected faults while clients work.
 
-cluster   the database, the brokers, and the ways between them
-load      clients of all protocols, and what they were told
-faults    what is done to the cluster
+cluster   the database, the brokers, and the links between them
+load      clients of all protocols, and what was confirmed to them
+faults    the faults
 story     rounds of faults, and the count at the end
 """

@@ -44,7 +44,7 @@ def _shown(stories: list[Story]) -> str:
 
 
 def _percentiles(times: list[float]) -> str:
-    """How long nobody confirmed, over all faults after which another broker served."""
+    """Describe the pauses in confirmations, over all faults after which another broker served."""
     if not times:
         return "no take-overs"
     ordered = sorted(times)

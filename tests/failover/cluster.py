@@ -1,4 +1,4 @@
-"""A database with a synchronous standby, brokers that take over from each other, and ways between them that break."""
+"""A database with a synchronous standby, brokers that take over from each other, and faulty links between them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from support.databaseproxy import DatabaseProxy, Way, database_proxy
 from support.postgres import running_pair
 
 DATABASE = "penstock"
-#: The brokers' role, which is not that of who runs the server.
+#: The brokers' role, which is not the superuser's.
 ROLE, PASSWORD = "brokers", "secret"
-#: Seconds after which what should happen counts as not happening, on a busy machine.
+#: Seconds after which a wait has failed, even on a busy machine.
 PATIENCE = 90.0
 
 
 def wait_until(what: Callable[[], Any], otherwise: str, patience: float = PATIENCE) -> Any:
-    """Poll until it is true, and return it."""
+    """Poll until the result is true, and return it."""
     deadline = time.monotonic() + patience
     while not (found := what()):
         if time.monotonic() > deadline:
@@ -35,45 +35,45 @@ def wait_until(what: Callable[[], Any], otherwise: str, patience: float = PATIEN
 
 
 class Route:
-    """One broker's ways to both servers of a pair: its own, so that others are not disturbed."""
+    """One broker's own proxies to both servers of a pair, so that its faults do not disturb other brokers."""
 
     def __init__(self, pair: Pair, stack: ExitStack) -> None:
         servers = (pair.primary, pair.standby)
         self._proxies: list[DatabaseProxy] = [stack.enter_context(database_proxy(each.port)) for each in servers]
 
     def url(self, lease: float) -> str:
-        """Where the broker finds the journal."""
+        """The journal's URL through the proxies."""
         hosts = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self._proxies)
         options = f"target_session_attrs=read-write&sslmode=disable&gssencmode=disable&lease={lease:g}"
         return f"postgresql://{ROLE}:{PASSWORD}@{hosts}/{DATABASE}?{options}"
 
     def cut(self) -> None:
-        """All connections end; new ones are made as before."""
+        """Close all connections; new ones can be made."""
         for proxy in self._proxies:
             proxy.cut()
 
     def refuse(self) -> None:
-        """Nobody gets through, and everybody is told."""
+        """Refuse every connection."""
         for proxy in self._proxies:
             proxy.refuse()
 
     def swallow(self, *ways: Way) -> None:
-        """What is sent is lost, and nobody is told."""
+        """Drop all traffic silently."""
         for proxy in self._proxies:
             proxy.swallow(*ways)
 
     def cut_in(self, statements: int) -> None:
-        """The answer to one of the next statements is lost with its connection."""
+        """Lose the answer to one of the next statements along with its connection."""
         for proxy in self._proxies:
             proxy.cut_at_statement(statements, "after")
 
     def throttle(self, rate: int) -> None:
-        """So many bytes a second each way; 0: as many as come."""
+        """Limit the bytes per second in each direction; 0: no limit."""
         for proxy in self._proxies:
             proxy.throttle(rate)
 
     def mend(self) -> None:
-        """As it was at first."""
+        """Remove all faults."""
         self.throttle(0)
         for proxy in self._proxies:
             proxy.accept()
@@ -95,8 +95,8 @@ class Node(BrokerProcess):
         super().__init__(folder, **{**given, **options})
         self.route = route
 
-    def told(self) -> dict[str, Any]:
-        """What its ready file says; nothing while there is none."""
+    def ready_file(self) -> dict[str, Any]:
+        """Return the contents of its ready file; empty while there is none."""
         try:
             found: dict[str, Any] = json.loads(self.ready.read_text())
         except (FileNotFoundError, json.JSONDecodeError):
@@ -105,38 +105,38 @@ class Node(BrokerProcess):
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process is running."""
         return self.process is not None and self.process.poll() is None
 
     @property
     def role(self) -> str:
-        """What it says that it does."""
-        return str(self.told().get("role", ""))
+        """The role it reports."""
+        return str(self.ready_file().get("role", ""))
 
     def place(self, protocol: str) -> str | None:
-        """Where it serves a protocol, if it does."""
-        told = self.told()
-        if told.get("role") != "serving":
+        """The address where it serves a protocol, if it does."""
+        ready = self.ready_file()
+        if ready.get("role") != "serving":
             return None
-        found = [each["address"] for each in told["listeners"] if each["protocol"] == protocol]
+        found = [each["address"] for each in ready["listeners"] if each["protocol"] == protocol]
         return found[0].rpartition("/")[2] if found else None
 
     def freeze(self) -> None:
-        """SIGSTOP: the process stands still, and its connections stay."""
+        """Send SIGSTOP: the process stops, and its connections stay open."""
         self.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """kill -9, also of one that stands still."""
+        """Send SIGKILL, which also ends a stopped process."""
         super().kill()
         self.ready.unlink(missing_ok=True)
 
 
 class Cluster:
-    """Everything that runs."""
+    """The database, its proxies and the brokers."""
 
     def __init__(self, folder: Path, *, lease: float, brokers: int = 2, **options: Any) -> None:
         self.folder = folder
@@ -147,7 +147,7 @@ class Cluster:
         self.nodes: list[Node] = []
 
     def start(self) -> None:
-        """The database first, then the brokers; one of them serves on return."""
+        """Start the database, then the brokers. One of them serves on return."""
         self.pair = self._stack.enter_context(running_pair())
         self.pair.primary.execute(f"create role {ROLE} login password '{PASSWORD}'")
         self.pair.primary.execute(f"create database {DATABASE} owner {ROLE}")
@@ -160,32 +160,32 @@ class Cluster:
         self.wait_for_owner()
 
     def stop(self) -> None:
-        """End all, and remove the database."""
+        """End the brokers and remove the database."""
         self._stack.close()
 
     def owner(self) -> Node | None:
-        """Who says that it serves."""
+        """Return the broker that reports itself as serving."""
         serving = [node for node in self.nodes if node.role == "serving"]
         return serving[0] if serving else None
 
     def wait_for_owner(self, other_than: Node | None = None) -> Node:
-        """Until somebody serves."""
+        """Wait until a broker serves."""
 
         def found() -> Node | None:
             nodes = [node for node in self.nodes if node is not other_than and node.role == "serving"]
             return nodes[0] if nodes else None
 
-        node: Node = wait_until(found, f"nobody serves:\n{self.logs()}")
+        node: Node = wait_until(found, f"no broker serves:\n{self.logs()}")
         return node
 
     def begin(self) -> None:
-        """Start the brokers that do not run."""
+        """Start the brokers that are not running."""
         for node in self.nodes:
             if not node.running:
                 node.begin()
 
     def restore(self) -> None:
-        """All brokers run again, one serves and all others stand by."""
+        """Run all brokers again, with one serving and the rest standing by."""
         for node in self.nodes:
             node.route.mend()
         self.begin()
@@ -201,11 +201,11 @@ class Cluster:
         pair.make_synchronous()
 
     def url(self) -> str:
-        """The journal, past all proxies, as the brokers' role."""
+        """The journal's URL without proxies, as the brokers' role."""
         parts = urlsplit(self.pair.url(DATABASE))
         return parts._replace(netloc=f"{ROLE}:{PASSWORD}@{parts.netloc.rpartition('@')[2]}").geturl()
 
     def logs(self) -> str:
-        """The last lines of all brokers, for whoever looks for a reason."""
-        told = [f"{node.folder.name} ({node.role or 'ended'}): {node.log.read_text()[-1500:]}" for node in self.nodes]
-        return "\n".join(told)
+        """Return the last log lines of all brokers, for failure messages."""
+        tails = [f"{node.folder.name} ({node.role or 'ended'}): {node.log.read_text()[-1500:]}" for node in self.nodes]
+        return "\n".join(tails)

@@ -1,4 +1,4 @@
-"""What is done to a cluster. ``Cluster.restore`` puts right what a fault leaves behind."""
+"""The faults injected into a cluster. ``Cluster.restore`` repairs what a fault leaves behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.raw import acknowledge, consume, publish, read_dispatch
 
 #: Queues that a fault fills and empties itself.
 COLD, LARGE = "cold", "large"
-#: What raises the error of a full disk at every block, as the server itself would raise it.
+#: Raises the server's error for a full disk at every block.
 FULL = """
 create or replace function public.no_room() returns trigger language plpgsql as
     $$ begin raise exception 'could not extend file: No space left on device' using errcode = 'disk_full'; end $$;
@@ -30,7 +30,7 @@ create trigger no_room before insert on penstock.blocks for each row execute fun
 ROOM = "drop trigger if exists no_room on penstock.blocks"
 
 
-#: Settings of the brokers' role: each would undo a promise or keep brokers from committing, if a session had it.
+#: Settings of the brokers' role, each of which would break a promise or stop commits if a session used it.
 SETTINGS = {
     "client_min_messages": "error",
     "synchronous_commit": "off",
@@ -42,25 +42,25 @@ SETTINGS = {
     "exit_on_error": "on",
     "search_path": "public",
 }
-#: Ends the brokers' connections, so that what was changed for their role holds for the next.
+#: Ends the brokers' connections, so that changes to their role apply to the next ones.
 END = f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'"
 
 
 class Fault(NamedTuple):
-    """One kind of misfortune. ``do`` returns the moment at which it began, on the monotonic clock."""
+    """One kind of fault. ``do`` returns the moment at which it began, on the monotonic clock."""
 
     name: str
     do: Callable[[Cluster, Node, Random], float]
-    #: Another broker serves afterwards, as the one that did can't.
+    #: Another broker serves afterwards, because the old owner cannot.
     takes_over: bool = True
-    #: The primary is another one afterwards, and has no standby.
+    #: The standby is promoted, and the new primary has no standby.
     promotes: bool = False
-    #: The database has lost what was confirmed last, and an operator has accepted that. All brokers have ended.
+    #: The database has lost the latest confirmed commits, and an operator has accepted that. All brokers have ended.
     forgets: bool = False
 
 
 def _past_lease(cluster: Cluster, random: Random) -> float:
-    """A while in which a lease has run out and somebody else has begun to serve."""
+    """Seconds in which a lease expires and another broker begins to serve."""
     return cluster.lease * random.uniform(2.0, 3.0) + 0.5
 
 
@@ -93,7 +93,7 @@ def freeze_owner(cluster: Cluster, owner: Node, random: Random) -> float:
 
 
 def freeze_briefly(cluster: Cluster, owner: Node, random: Random) -> float:
-    """SIGSTOP for about a lease: perhaps somebody else has become the owner, perhaps not."""
+    """SIGSTOP for about a lease: another broker may or may not have become the owner."""
     owner.freeze()
     began = time.monotonic()
     time.sleep(cluster.lease * random.uniform(0.5, 1.3))
@@ -102,7 +102,7 @@ def freeze_briefly(cluster: Cluster, owner: Node, random: Random) -> float:
 
 
 def cut_both(cluster: Cluster, owner: Node, random: Random) -> float:
-    """The owner can't reach the database, and is told so."""
+    """The owner's connections to the database are refused."""
     began = time.monotonic()
     owner.route.refuse()
     time.sleep(_past_lease(cluster, random))
@@ -149,7 +149,7 @@ def put_back(cluster: Cluster, owner: Node, random: Random) -> float:
 
 
 def lose_commits(cluster: Cluster, owner: Node, random: Random) -> float:
-    """The standby does not follow any more, the primary waits for nobody, and then only the standby is left."""
+    """The standby stops replicating, the primary stops waiting for it, and then only the standby is left."""
     pair = cluster.pair
     pair.standby.stop()
     pair.primary.configure("synchronous_standby_names", "")
@@ -163,14 +163,14 @@ def lose_commits(cluster: Cluster, owner: Node, random: Random) -> float:
 
 
 def _wait_for_more(url: str) -> None:
-    """Until there are events that were not there before."""
+    """Wait until there are new events."""
     with closing(open_journal(url).follow()) as follower:
         before = follower.latest
         wait_until(lambda: follower.latest > before + 20, "nothing is committed any more")
 
 
 def _decide(cluster: Cluster) -> float:
-    """Supervisors start all brokers again, which end for want of a decision; then an operator makes it."""
+    """Start all brokers as supervisors would; they end undecided. Then decide as an operator."""
     for _ in range(2):
         cluster.begin()
         for node in cluster.nodes:
@@ -178,13 +178,13 @@ def _decide(cluster: Cluster) -> float:
     with closing(open_journal(cluster.url()).follow()) as follower:
         head = follower.latest
     accepted = open_journal(cluster.url()).tools().accept_loss()
-    assert accepted.end == head, f"the journal went on from {head} to {accepted.end} before anybody had decided"
+    assert accepted.end == head, f"the journal went on from {head} to {accepted.end} before the decision"
     return time.monotonic()
 
 
 def _check_undecided(cluster: Cluster, node: Node) -> None:
     code = node.ended()
-    assert code == UNDECIDED, f"a broker ended with {code}, and not because nobody had decided:\n{cluster.logs()}"
+    assert code == UNDECIDED, f"a broker ended with {code}, not {UNDECIDED} for the missing decision:\n{cluster.logs()}"
 
 
 def fill_connections(cluster: Cluster, owner: Node, random: Random) -> float:
@@ -204,7 +204,7 @@ def fill_connections(cluster: Cluster, owner: Node, random: Random) -> float:
 
 
 def fill_disk(cluster: Cluster, owner: Node, random: Random) -> float:
-    """The database has no room for blocks, for a while."""
+    """The database has no room for blocks for a while."""
     _change_blocks(cluster, FULL)
     began = time.monotonic()
     time.sleep(cluster.lease * random.uniform(0.5, 2.0))
@@ -213,7 +213,7 @@ def fill_disk(cluster: Cluster, owner: Node, random: Random) -> float:
 
 
 def set_role(cluster: Cluster, owner: Node, random: Random) -> float:
-    """The role gets other settings, with which commits would wait for nothing; then the primary is lost."""
+    """Give the role settings with which commits would not wait for the standby; then lose the primary."""
     for name, value in SETTINGS.items():
         cluster.pair.primary.execute(f"alter role {ROLE} set {name} = '{value}'")
     cluster.pair.primary.execute(END)
@@ -246,7 +246,7 @@ def turn_away(cluster: Cluster, owner: Node, random: Random) -> float:
 
 
 def _change_blocks(cluster: Cluster, statement: str) -> None:
-    """Change the table of blocks, again where that and a broker's statement waited for each other."""
+    """Alter the table of blocks; retry after a deadlock with a broker's statement."""
     while True:
         with suppress(psycopg.errors.DeadlockDetected):
             cluster.pair.primary.execute(statement, DATABASE)
@@ -254,22 +254,22 @@ def _change_blocks(cluster: Cluster, statement: str) -> None:
 
 
 def slow_link(cluster: Cluster, owner: Node, random: Random) -> float:
-    """A megabyte a second to the database, and several of small messages. The owner stays."""
+    """Limit the link to one megabyte per second, and publish several of small messages. The owner stays."""
     owner.route.throttle(2**20)
     began = time.monotonic()
     with _dial(owner) as peer:
         for _ in range(3 * 64):
             peer.send(publish(COLD, bytes(1024)) * 16)
         _take(peer, COLD, 3 * 1024)
-    assert cluster.owner() is owner, "a slow link has cost the lease"
+    assert cluster.owner() is owner, "the owner lost its lease over a slow link"
     owner.route.throttle(0)
     return began
 
 
 def read_between_large(cluster: Cluster, owner: Node, random: Random) -> float:
-    """kill -9, and a consumer of a backlog between settled messages of 4 MB, more than is kept of what was read.
+    """Kill the owner and consume a backlog that lies between settled messages of 4 MB, more than the read cache holds.
 
-    The link is such that reading it takes longer than the lease. Nobody else takes over.
+    The link is so slow that reading the backlog takes longer than the lease. No other broker takes over.
     """
     count = 10 + random.randrange(4)
     with _dial(owner) as peer:
@@ -282,7 +282,7 @@ def read_between_large(cluster: Cluster, owner: Node, random: Random) -> float:
     with _dial(new) as peer:
         _take(peer, COLD, count)
     new.route.throttle(0)
-    assert cluster.owner() is new, "reading a backlog has cost the lease"
+    assert cluster.owner() is new, "the owner lost its lease while reading a backlog"
     return began
 
 
@@ -293,7 +293,7 @@ def _dial(node: Node) -> Peer:
 
 
 def _take(peer: Peer, queue: str, count: int) -> None:
-    """Receive so many messages, and settle them."""
+    """Receive this many messages and settle them."""
     peer.send(consume(queue, 1000))
     for _ in range(count):
         peer.send(acknowledge(queue, read_dispatch(peer).id))

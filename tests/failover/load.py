@@ -1,7 +1,7 @@
-"""Clients of all three protocols that go on whatever happens, and write down what they were told.
+"""Clients of all three protocols that keep going through every fault, and record what was confirmed to them.
 
-A message is a number with the name of its queue. A number is sent once: where nobody knows whether it came in, the next
-one is taken. ``confirmed`` and ``shown`` are promises: they must be in the journal.
+A message is a number with the name of its queue. Each number is sent once; if its outcome is unknown, the client goes
+on with the next. ``confirmed`` and ``shown`` messages are promises: they must be in the journal.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import NamedTuple
 from failover.cluster import Cluster, Node
 from penstock.client import Client, ClientError, connect
 
-#: Queues, and the protocol that publishes to each. SSPQ's is the one that its listener names.
+#: Queues, and the protocol that publishes to each. The SSPQ listener's configuration names its queue.
 QUEUES = {"jobs": "kokaq", "tasks": "phpmq", "sspq": "sspq"}
-#: Who consumes which queue: other protocols too.
+#: The protocol that consumes each queue, which may differ from the publisher's.
 CONSUMERS = (("jobs", "phpmq"), ("jobs", "kokaq"), ("tasks", "kokaq"), ("sspq", "sspq"))
-#: Seconds that a client waits for an answer before it tries elsewhere.
+#: Seconds that a client waits for an answer before it tries another broker.
 ANSWER = 2.0
 
 
 class Shown(NamedTuple):
-    """A message was handed to a consumer."""
+    """A message handed to a consumer."""
 
     text: str
     at: float
@@ -34,24 +34,24 @@ class Shown(NamedTuple):
 
 
 class Confirmation(NamedTuple):
-    """The broker has confirmed a push."""
+    """A push that the broker confirmed."""
 
     at: float
     broker: Node
 
 
 class Load:
-    """Threads, one for each client. ``stop`` ends them; ``drain`` consumes what is left."""
+    """One thread per client. ``stop`` ends them; ``drain`` consumes the remaining messages."""
 
     def __init__(self, cluster: Cluster, more: Mapping[str, str], *, pause: float = 0.02) -> None:
-        """``more`` are queues that are published to beside ``QUEUES``, and consumed by somebody else."""
+        """``more`` are queues to publish to beside ``QUEUES``; this load does not consume them."""
         self._cluster = cluster
         self._queues = {**QUEUES, **more}
         self._pause = pause
         self.confirmed: set[str] = set()
         self.sent: dict[str, int] = defaultdict(int)
         self.shown: list[Shown] = []
-        #: Messages whose acknowledgement was confirmed, and when.
+        #: When the acknowledgement of each message was confirmed.
         self.settled: dict[str, float] = {}
         self.confirmations: list[Confirmation] = []
         self.reconnects = 0
@@ -60,31 +60,31 @@ class Load:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begin."""
+        """Start all clients."""
         for queue, protocol in self._queues.items():
             self._spawn(partial(self._publish, queue, protocol))
         for queue, protocol in CONSUMERS:
             self._spawn(partial(self._consume, queue, protocol))
 
     def stop(self) -> None:
-        """No more messages; consumers go on until their queues are empty, and end."""
+        """Stop publishing; consumers end when their queues are empty."""
         self._finishing.set()
         for thread in self._threads:
             thread.join()
 
     def abort(self) -> None:
-        """End everybody as soon as possible."""
+        """End all clients as soon as possible."""
         self._ended.set()
         self.stop()
 
     def forget_all_but(self, texts: set[str]) -> None:
-        """The database was put back, and has these messages. No broker runs."""
+        """Forget all other messages, after a restore of the database. No broker runs."""
         self.confirmed &= texts
         self.shown = [each for each in self.shown if each.text in texts]
         self.settled.clear()
 
     def first_confirmed_after(self, moment: float, other_than: Node | None) -> Confirmation | None:
-        """The first push that was confirmed after a moment, at another broker."""
+        """Return the first push that another broker confirmed after this moment."""
         found = None
         for each in reversed(self.confirmations):
             if each.at <= moment:
@@ -99,7 +99,7 @@ class Load:
         thread.start()
 
     def _connected(self, queue: str, protocol: str, work: Callable[[Client, Node], bool]) -> None:
-        """Work with a connection to whoever serves, again and again, until the work says that it is done."""
+        """Call ``work`` with connections to the serving broker until it returns that it is done."""
         while not self._ended.is_set():
             for node in self._cluster.nodes:
                 place = node.place(protocol)

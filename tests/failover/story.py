@@ -1,4 +1,4 @@
-"""One story: clients work while faults come, one after the other; in the end everything is counted."""
+"""One story: clients work while faults happen one after the other; at the end every message is accounted for."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from penstock.journal.views.selection import Queues
 from support.brokers import FREE
 from support.figures import added
 
-#: Seconds that may pass between what a clock says when a message is settled, and when a consumer reads one that was
-#: sent before: the machine is busy.
+#: Seconds by which a consumer may read a message, sent before its settlement, after the settlement's timestamp: the
+#: machine is busy.
 SLACK = 0.5
-#: How an event is called after which a message is no more.
+#: The names of the kinds of events that end a message.
 ENDS = ("acknowledged", "popped", "dropped")
 WAITING = "waiting"
-#: What nobody takes out of its queue.
+#: The queue that is never consumed.
 KEPT = (WAITING, "in", streams.COPIED)
 
 
@@ -36,7 +36,7 @@ def _is_of_load(name: QueueName) -> bool:
 
 
 class Figures(NamedTuple):
-    """What a story counts. ``lost``: confirmed or shown, and not there. ``came_back``: shown after it was settled."""
+    """Counts of a story. ``lost``: confirmed or shown, but missing. ``came_back``: shown after it was settled."""
 
     rounds: int = 0
     take_overs: int = 0
@@ -52,7 +52,7 @@ class Figures(NamedTuple):
 
 
 class Story:
-    """A cluster, its clients, and what becomes of them. ``times`` has the seconds of each take-over after a kill."""
+    """A cluster and its clients. ``times`` lists the seconds of each take-over after a kill."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Story:
         waiting: int = 0,
         spark: bool = False,
     ) -> None:
-        """``waiting`` messages are there from the beginning, and nobody takes them."""
+        """``waiting`` messages are there from the beginning and are never consumed."""
         self.folder = folder
         self.figures = Figures()
         self.wrong: list[str] = []
@@ -78,7 +78,7 @@ class Story:
         self._load = Load(self._cluster, streams.QUEUES if spark else {})
 
     def run(self, rounds: int) -> Iterator[str]:
-        """So many faults; then the count. Tells of each round."""
+        """Run this many faults, reporting each round; then check the counts."""
         try:
             self._cluster.start()
             self._fill()
@@ -99,7 +99,7 @@ class Story:
             self._cluster.stop()
 
     def _fill(self) -> None:
-        """Let messages wait."""
+        """Publish the messages that wait."""
         place = self._cluster.wait_for_owner().place("kokaq")
         with connect(f"kokaq://{place}/default/{WAITING}") as client:
             client.create_queue(exist_ok=True)
@@ -128,7 +128,7 @@ class Story:
         return f"{fault.name}, confirmed again after {confirmed.at - began:.2f} s by {confirmed.broker.folder.name}"
 
     def _next_fault(self) -> Fault:
-        """Each of them once, in any order, and again."""
+        """Return each fault once, in random order, and then again."""
         if not self._coming:
             self._coming = self._random.sample(self._faults, len(self._faults))
         return self._coming.pop()
@@ -146,7 +146,7 @@ class Story:
     # Counting
 
     def _check(self) -> None:
-        """The journal has all that was promised, each once, and nothing came after its end."""
+        """Check that the journal contains every promised message once, and none was shown after its end."""
         load = self._load
         positions = self._positions()
         for text in sorted((load.confirmed | {each.text for each in load.shown}) - positions.keys()):
@@ -166,7 +166,7 @@ class Story:
         self._count(**counts, settled=len(ends))
 
     def _positions(self) -> dict[str, int]:
-        """Where each message is that clients have sent; and whether Spark has seen those of its queues."""
+        """Return the positions of the messages clients sent, and check that Spark has seen those of its queues."""
         rows = self._sent()
         found: dict[str, int] = {}
         for row in rows:
@@ -184,7 +184,7 @@ class Story:
         return found
 
     def _sent(self) -> list[dict[str, Any]]:
-        """What clients have sent, as the journal has it."""
+        """Read the clients' messages from the journal."""
         return self._published(_is_of_load, ["position", "payload"])
 
     def _wrong(self, what: str, text: str) -> None:
@@ -193,7 +193,7 @@ class Story:
             self.wrong.append(f"{what}: {text}")
 
     def _ends(self) -> dict[int, float]:
-        """When messages ended, by their position."""
+        """Return the times at which messages ended, by position."""
         rows = self._rows("events", _is_of_load, ["kind", "at", "message"])
         return {row["message"]: row["at"].timestamp() for row in rows if row["kind"] in ENDS}
 

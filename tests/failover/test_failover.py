@@ -32,7 +32,7 @@ def test_nothing_is_lost_or_comes_back_whatever_breaks(tmp_path: Path) -> None:
     assert len(story.times) == 3
 
 
-def test_what_a_restore_has_lost_is_accepted_before_anybody_serves(tmp_path: Path) -> None:
+def test_losses_of_a_restore_are_accepted_before_a_broker_serves(tmp_path: Path) -> None:
     story = Story(tmp_path, 2, faults=[fault for fault in FAULTS if fault.name == "database restored"], lease=1.0)
     assert len(list(story.run(1))) == 1
     assert story.wrong == []
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_counted(tmp_path: Path) -> None:
     assert len(story.wrong) == 4
 
 
-def test_a_failure_is_told_with_its_seed(
+def test_a_failure_is_reported_with_its_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(story: Story, rounds: int) -> list[str]:
@@ -77,12 +77,12 @@ def test_a_failure_is_told_with_its_seed(
 
     monkeypatch.setattr(Story, "run", broken)
     assert command.main(["--seed", "5", "--rounds", "1", "--folder", str(tmp_path)]) == 1
-    told = capsys.readouterr()
-    assert "seed 5 failed" in told.err
-    assert "lost: jobs 7 was promised" in told.err
-    assert "lost=1" in told.out
+    captured = capsys.readouterr()
+    assert "seed 5 failed" in captured.err
+    assert "lost: jobs 7 was promised" in captured.err
+    assert "lost=1" in captured.out
 
 
-def test_a_fault_that_does_not_exist_is_told() -> None:
+def test_an_unknown_fault_is_refused() -> None:
     with pytest.raises(SystemExit, match="'nonsense' is in no fault's name; they are:\n  owner killed"):
         command.main(["--only", "nonsense"])

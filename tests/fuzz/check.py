@@ -1,4 +1,4 @@
-"""What must hold for any bytes, whoever sends them: the judge of the fuzzer, of its replays and of the vectors.
+"""The promises that hold for any bytes from any sender: the oracle of the fuzzer, its replays and the vectors.
 
 ``check`` returns quietly or raises. A :class:`FindingError` says which promise was broken; any other exception is one
 that the decoder or the encoder should not have raised.
@@ -13,17 +13,17 @@ from zlib import crc32
 from penstock.wire.stream import StreamDecoder, WireError
 from support.protocols import CODECS, Codec, Options
 
-Told = tuple[int, str, str, bool]
+Error = tuple[int, str, str, bool]
 
-#: Small, so that a fuzzer meets it within its short inputs.
+#: Small, so that a fuzzer reaches it with its short inputs.
 MAX_PAYLOAD = 64
 #: Fields other than payloads that a decoder may hold: headers, and names of up to 255 bytes.
 MAX_FIELD = 1024
 
-#: The name of each decoder, and who sends what it decodes: a server receives what a client sends.
+#: The name of each decoder, and the sender of its input: a server's decoder reads what a client sends.
 SENDERS = {"server": "client", "client": "server"}
 
-#: What decoders and encoders can be told besides the limit, by protocol and sender. The input's last byte chooses.
+#: Options of decoders and encoders besides the limit, by protocol and sender. The input's last byte chooses one.
 CHOICES: dict[tuple[str, str], list[Options]] = {
     ("kokaq", "server"): [
         {"variant": f"{numbering}/{order}"} for numbering in ("canonical", "listing") for order in ("low", "high")
@@ -36,11 +36,11 @@ CHOICES |= {
 
 
 class FindingError(AssertionError):
-    """A promise of the decoders that does not hold for some input."""
+    """A promise of the decoders is broken for some input."""
 
 
 def targets() -> dict[str, tuple[Codec, str]]:
-    """Every decoder there is, by name: the codec, and who sends what it decodes. SSPQ has one for both sides."""
+    """Return every decoder by name: the codec, and the sender of its input. SSPQ uses one for both sides."""
     found = {}
     for codec in CODECS.values():
         if codec.name == "sspq":
@@ -51,7 +51,7 @@ def targets() -> dict[str, tuple[Codec, str]]:
 
 
 def checker(codec: Codec, sender: str) -> Callable[[bytes], None]:
-    """The check of one decoder, as a function of the bytes alone."""
+    """Return the check of one decoder as a function of the bytes alone."""
     choices = [{"max_payload": MAX_PAYLOAD, **choice} for choice in CHOICES.get((codec.name, sender), [{}])]
 
     def check(data: bytes) -> None:
@@ -59,7 +59,7 @@ def checker(codec: Codec, sender: str) -> Callable[[bytes], None]:
         whole = _decode(codec.decoder(sender, options), [data])
         _same(codec, "in pieces", _decode(codec.decoder(sender, options), pieces(data)), whole)
         frames = sendable(whole.frames)
-        # A style would make all dispatches alike: each is sent as it came.
+        # A style would give all dispatches one form; each must be sent as it was received.
         encoded = codec.encode(sender, frames, {**options, "dispatch_ttl": None})
         if encoded != data:
             again = _decode(codec.decoder(sender, options), [encoded])
@@ -69,12 +69,12 @@ def checker(codec: Codec, sender: str) -> Callable[[bytes], None]:
 
 
 def sendable(frames: list[Any]) -> list[Any]:
-    """The frames as they can be sent again: Kokaq frames with a problem can be received, but not sent."""
+    """Return the frames that can be sent: Kokaq frames with a problem can be received, but not sent."""
     return [frame for frame in frames if getattr(frame, "problem", None) is None]
 
 
 def pieces(data: bytes) -> list[bytes]:
-    """The data in four pieces, cut at places that follow from it; the third piece is one byte."""
+    """Cut the data into four pieces at places derived from it; the third piece is one byte."""
     mark = crc32(data)
     places = len(data) + 1
     first, second = sorted(((mark & 0xFFFF) % places, (mark >> 16) % places))
@@ -82,11 +82,11 @@ def pieces(data: bytes) -> list[bytes]:
 
 
 class Decoded(NamedTuple):
-    """What came of a stream: its frames, the error so far, and the error when the stream ended."""
+    """The result of a stream: its frames, the error so far, and the error at the end of the stream."""
 
     frames: list[Any]
-    error: Told | None
-    closed: Told | None
+    error: Error | None
+    closed: Error | None
 
 
 def _decode(decoder: StreamDecoder[Any], chunks: Iterable[bytes]) -> Decoded:
@@ -99,16 +99,16 @@ def _decode(decoder: StreamDecoder[Any], chunks: Iterable[bytes]) -> Decoded:
             raise FindingError(f"{decoder.held} bytes are held, over the limit")
         if decoder.error is None and decoder.offset + decoder.held != fed:
             raise FindingError(f"fed {fed} bytes, but is at byte {decoder.offset} and holds {decoder.held}")
-    return Decoded(frames, _told(decoder.error), _told(decoder.close()))
+    return Decoded(frames, _comparable(decoder.error), _comparable(decoder.close()))
 
 
 def _same(codec: Codec, how: str, found: Decoded, expected: Decoded) -> None:
-    """Both are the same but for batching, which may differ."""
+    """Raise unless both are the same; only batching may differ."""
     if found == expected:
         return
     if found[1:] != expected[1:] or list(codec.singles(found.frames)) != list(codec.singles(expected.frames)):
         raise FindingError(f"{how}: {found}\nexpected: {expected}")
 
 
-def _told(error: WireError | None) -> Told | None:
+def _comparable(error: WireError | None) -> Error | None:
     return None if error is None else (error.offset, error.code, error.reason, error.peer_at_fault)

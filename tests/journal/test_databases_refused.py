@@ -1,4 +1,4 @@
-"""Which databases will do for a journal, and what those are told that will not: nothing is changed in them."""
+"""Databases that cannot hold a journal are refused with a reason, and nothing in them is changed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_url_that_is_wrong(url: str, text: str) -> None:
         open_journal(url).own()
 
 
-def test_what_is_wrong_is_told_without_the_statement(postgres: Server, url: str) -> None:
+def test_database_errors_are_reported_without_the_statement(postgres: Server, url: str) -> None:
     with pytest.raises(JournalRefused) as refused:
         open_journal(url).tools().info()
     assert str(refused.value).endswith("makes one, and so does a broker")
@@ -151,7 +151,7 @@ def test_a_driver_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyP
         open_journal(url)
 
 
-def test_a_password_is_shown_to_nobody(postgres: Server) -> None:
+def test_passwords_are_never_shown(postgres: Server) -> None:
     url = postgres.url().replace("/postgres", "/nowhere")
     with pytest.raises(LogDenied, match=r'cannot be reached: .* database "nowhere" does not exist') as refused:
         open_journal(url).own()
@@ -230,7 +230,7 @@ def test_a_database_without_an_encoding_will_do(postgres: Server) -> None:
         postgres.execute("drop database raw with (force)")
 
 
-def test_a_missing_table_is_told_of(url: str) -> None:
+def test_a_missing_table_is_reported(url: str) -> None:
     with owning(url):
         pass
     execute(url, "drop table checkpoints")

@@ -42,7 +42,7 @@ def numbers(follower: DatabaseFollower) -> Iterator[int]:
         yield from (int(bytes(block.value("payload", row))) for row in range(block.messages))
 
 
-def test_two_readers_that_let_go_of_each_others_copies(database: PostgresDatabase) -> None:
+def test_two_readers_that_evict_each_others_copies(database: PostgresDatabase) -> None:
     follower = DatabaseFollower(database)
     copies = follower._copies = ExtentCopies(database, kept_bytes=1)
     ahead, behind = numbers(follower), numbers(follower)

@@ -131,7 +131,7 @@ def test_a_reading_that_ends_early_closes_its_file(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
-def test_segments_tell_their_size_and_times() -> None:
+def test_segments_report_their_size_and_times() -> None:
     log = FileLog(SimDisk())
     add(log, b"a", at=NOW)
     add(log, b"b", at=NOW + 50)
@@ -174,7 +174,7 @@ def test_the_same_process_is_refused_too(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_failed_open_lets_go_of_the_lock(tmp_path: Path) -> None:
+def test_a_failed_open_releases_the_lock(tmp_path: Path) -> None:
     (tmp_path / segment_name(1)).write_bytes(b"")
     for _ in range(2):
         with pytest.raises(JournalRefused, match=r"files of a journal but no penstock\.json"):

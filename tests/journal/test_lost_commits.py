@@ -74,7 +74,7 @@ def test_who_served_knows_what_was_lost_while_it_stands_by() -> None:
         journal.own()
 
 
-def test_nobody_goes_on_before_an_operator_has_accepted_a_loss() -> None:
+def test_no_broker_serves_before_an_operator_has_accepted_a_loss() -> None:
     machine = Machine()
     journal = machine.journal()
     owned = journal.own()
@@ -174,7 +174,7 @@ def test_a_note_that_can_not_be_read_is_said() -> None:
 
 
 def test_no_position_of_a_restored_database_is_used_again() -> None:
-    """Nobody knows better, and what was lost had been put back before."""
+    """The same backup is restored several times, so the database itself does not know the positions lost earlier."""
     machine = Machine()
     first = machine.journal().own()
     add(first.log)
@@ -304,7 +304,7 @@ def test_a_database_that_goes_away_while_it_is_taken_over_is_away() -> None:
     machine.journal().own()  # the lease was given back
 
 
-def test_a_lease_that_nobody_has_given_has_run_out() -> None:
+def test_a_lease_that_was_never_taken_has_expired() -> None:
     lease = DatabaseLease(3.0, lambda: None, lambda: True, lambda: None)
     lease.extend(-100.0)
     assert lease.deadline < -97.0

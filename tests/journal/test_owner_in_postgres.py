@@ -1,4 +1,4 @@
-"""The owner of a journal in PostgreSQL: taking over, fencing, and commits of which nobody knows what became of them."""
+"""The owner of a journal in PostgreSQL: take-over, fencing, and commits with an unknown outcome."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_an_owner_that_was_replaced_changes_nothing_beside_the_log(url: str) -> 
             assert payloads(owned.log) == [b"a", b"b", b"c"]
 
 
-def test_an_owner_that_is_stopped_anywhere_holds_nobody_up(postgres: Server, url: str) -> None:
+def test_a_stopped_owner_blocks_no_other_broker(postgres: Server, url: str) -> None:
     """Locks in the database must not wait for a client."""
 
     def work(owned: OwnedDatabase) -> None:
@@ -251,7 +251,7 @@ def test_a_commit_whose_answer_is_lost_is_there_once(
     assert sum(size for size, _ in owned.log.check(owned.log.extents()[0])) > 0
 
 
-def test_an_append_while_nobody_answers_may_be_tried_again(
+def test_an_append_without_an_answer_can_be_retried(
     proxied: tuple[DatabaseProxy, OwnedDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.journal.postgresql.writer.PATIENCE", 0.2)
@@ -268,7 +268,7 @@ def test_an_append_while_nobody_answers_may_be_tried_again(
     assert payloads(owned.log) == [b"a", b"b"]
 
 
-def test_a_commit_that_was_replaced_while_nobody_answered_is_not_confirmed(
+def test_a_commit_without_an_answer_is_not_confirmed_after_a_take_over(
     postgres: Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.journal.postgresql.writer.PATIENCE", 0.2)
@@ -284,7 +284,7 @@ def test_a_commit_that_was_replaced_while_nobody_answered_is_not_confirmed(
             proxy.target = postgres.port
             with pytest.raises(Fenced, match="Nothing was confirmed since"):
                 add(zombie.log, b"b")
-            assert payloads(owned.log) == [b"a", b"a", b"b"], "it was committed; whoever published it was not told"
+            assert payloads(owned.log) == [b"a", b"a", b"b"], "committed, though never confirmed"
             assert (zombie.log.end, owned.log.end) == (3, 5)
 
 

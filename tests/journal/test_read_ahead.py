@@ -1,4 +1,4 @@
-"""Blocks of a database that are read ahead: nobody waits long for one, and what is kept is bounded."""
+"""Read-ahead of blocks from a database: reads do not wait long, and the cache is bounded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def found(ahead: ReadAhead, position: int) -> int | None:
     return block.first if block is not None else None
 
 
-def test_an_error_is_told_to_who_asked_for_it_and_another_try_is_made() -> None:
+def test_an_error_is_raised_to_its_reader_and_the_next_read_tries_again() -> None:
     errors: list[Exception] = [OSError("away")]
 
     def fetch(extent: int, position: int, size: int) -> list[BlockRow]:

@@ -1,4 +1,4 @@
-"""Journals that are restored from a backup, by whatever means: nothing is used again, and who knows better is told."""
+"""Journals restored from a backup, however that was done: no position is reused, and losses are reported."""
 
 from __future__ import annotations
 

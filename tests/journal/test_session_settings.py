@@ -281,7 +281,7 @@ def test_a_pooled_commit_whose_wait_for_the_standby_was_cut_short_is_not_confirm
             assert payloads(owned.log) == [b"a", b"b"]
 
 
-def test_a_commit_that_waits_for_a_standby_keeps_nobody_waiting_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_waits_for_a_standby_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "LOCK_TIMEOUT", "200ms")
     with running_pair() as pair, ExitStack() as stack:
         url = fresh_schema(pair.primary)

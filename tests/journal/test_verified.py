@@ -93,7 +93,7 @@ class TestScans:
         assert checked == [second.offset]
         assert first.offset not in checked
 
-    def test_what_was_checked_is_known_after_the_file_was_let_go(
+    def test_checked_blocks_are_remembered_after_the_file_was_closed(
         self, reader: JournalReader, checked: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("penstock.journal.files.follower.KEPT", 1)

@@ -1,4 +1,4 @@
-"""Mutate core, journal and wire, and list what no test notices: ``scripts/mutate wire/sspq --sample 100``."""
+"""Mutate core, journal and wire, and list the mutants that survive: ``scripts/mutate wire/sspq --sample 100``."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from mutate.targets import FIRST, MODULES, ROOT, SECOND, check, equivalents, is_
 from mutate.working_copy import Failed, WorkingCopy
 from support.figures import add_json, added, show
 
-#: What mutmut says of a mutant that was not noticed. Whatever else it says (killed, timeout, …), it was.
+#: mutmut's statuses of surviving mutants. Every other status (killed, timeout, …) means that a test noticed.
 SURVIVED = "survived"
 UNREACHED = "no tests"
-#: Noticed, but only by the time that the tests take: many times what they take without it.
+#: Noticed only because the tests took many times longer.
 TIMED_OUT = "timeout"
 
 
 class Figures(NamedTuple):
-    """What a run counts. ``unreached``: no test comes by, so none could notice."""
+    """Counts of a run. ``unreached``: no test reaches the mutant."""
 
     made: int = 0
     tried: int = 0
     killed: int = 0
     timed_out: int = 0
-    #: Not noticed, and listed in ``equivalent.txt``: they do what the code does.
+    #: Not noticed, but listed in ``equivalent.txt`` because their behavior is the same.
     equivalent: int = 0
     survived: int = 0
     unreached: int = 0
 
 
 def mutate(target: str, options: argparse.Namespace) -> tuple[Figures, dict[str, str]]:
-    """Try the mutants of a target. Returns the figures, and the changes that nothing noticed."""
+    """Try the mutants of a target. Returns the figures and the changes that no test noticed."""
     place = WorkingCopy(Path(options.folder) / target.replace("/", "-"), target)
     place.prepare()
     first, second = selection_for(target, FIRST), selection_for(target, SECOND)

@@ -1,4 +1,4 @@
-"""What can be mutated, and the tests that must notice: those that run in one process, and do not take long."""
+"""The modules that can be mutated, and the tests that must notice: quick ones that run in one process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/penstock"
 MODULES = ("core", "journal", "wire")
 
-#: Counts of bytes and steps differ in code that can be mutated; processes that tests start are not mutated; and names
-#: with backslashes in them, as those of trailing_bytes have, are not found again.
+#: Excluded: tests that count bytes or steps, which differ in instrumented code; tests that start processes, which are
+#: not mutated; and tests with backslashes in their names, such as those of trailing_bytes, which mutmut cannot find.
 NEVER = "memory or bytes_of or process or killed or a_broker_serves or trailing_bytes"
 
 
 class Selection(NamedTuple):
-    """Files and folders below tests/; words of which each test must have one ("" = all), and others of which none."""
+    """Files and folders below tests/; words of which its name must contain one ("" = all), or none."""
 
     places: tuple[str, ...]
     words: str = ""
@@ -37,13 +37,13 @@ _DAMAGED = (
     "journal/test_faults.py", "journal/test_full_disk.py", "journal/test_published_properties.py",
     "cli/test_journal_commands.py",
 )  # fmt: skip
-#: One test of them is hundreds of runs.
+#: Each of these tests makes hundreds of runs.
 _EACH_CALL = "every_disk_call or after_every"
-#: The same vectors once more, in pieces.
+#: The same vectors again, in pieces.
 _IN_PIECES = "byte_by_byte or every_split or empty_pieces or cut_short_anywhere"
 
-#: What is asked first of a module, or of a part of it: a minute of tests at most, since all of them run once to find
-#: out which reach what, and a mutant that survives is shown to all that reach it.
+#: The first tests for a module or a part of it: a minute of tests at most, because all of them run once to record what
+#: they reach, and a surviving mutant runs against all that reach it.
 FIRST = {
     "core": Selection((*_COMMANDS, *_RECOVERY, *_STRUCTURES)),
     "core/commands": Selection(_COMMANDS),
@@ -58,7 +58,7 @@ FIRST = {
     "wire/phpmq": Selection(("wire",), "phpmq", _IN_PIECES),
     "wire/sspq": Selection(("wire",), "sspq", _IN_PIECES),
 }
-#: What those are shown to that survive.
+#: The tests for mutants that survive the first ones.
 SECOND = {
     "core": Selection(("core/test_broker_stateful.py",)),
     "core/recovery": Selection((*_COMMANDS, "core/test_broker_stateful.py")),
@@ -73,13 +73,13 @@ SECOND = {
 
 
 def selection_for(target: str, table: dict[str, Selection]) -> Selection:
-    """Those of the longest entry that the target is, or is a part of."""
+    """Return the selection of the longest entry that equals or contains the target."""
     names = [name for name in table if target == name or target.startswith(name + "/")]
     return table[max(names, key=len)]
 
 
 def check(target: str) -> str:
-    """The target as it is written here. Raises ValueError if there is none such."""
+    """Return the target's canonical name. Raises ValueError if it is unknown."""
     target = target.removeprefix("src/penstock/").removesuffix("/").removesuffix(".py")
     there = (SOURCE / target).is_dir() or (SOURCE / f"{target}.py").is_file()
     if target.partition("/")[0] not in MODULES or not there:
@@ -88,24 +88,24 @@ def check(target: str) -> str:
 
 
 def patterns(target: str) -> list[str]:
-    """The files of a target, as mutmut wants them."""
+    """Return the file patterns of a target for mutmut."""
     return [f"src/penstock/{target}/*"] if (SOURCE / target).is_dir() else [f"src/penstock/{target}.py"]
 
 
 def function_of(mutant: str) -> str:
-    """What a mutant is a mutant of: mutmut calls the second of ``Decoder._run`` ``xǁDecoderǁ_run__mutmut_2``."""
+    """The function a mutant changes: mutmut names the second of ``Decoder._run`` ``xǁDecoderǁ_run__mutmut_2``."""
     module, _, name = mutant.rpartition("__mutmut_")[0].rpartition(".")
     return f"{module}.{name[2:].replace('ǁ', '.')}"
 
 
 def equivalents() -> set[tuple[str, str]]:
-    """The changes that change nothing anybody could see: function, and the line as the mutant has it."""
+    """Return the changes without an observable effect: the function, and the mutant's line."""
     lines = (Path(__file__).parent / "equivalent.txt").read_text().splitlines()
     parts = (line.partition(": ") for line in lines if line and not line.startswith("#"))
     return {(function, changed) for function, _, changed in parts}
 
 
 def is_equivalent(mutant: str, diff: str, known: set[tuple[str, str]]) -> bool:
-    """Whether a mutant is one of those."""
+    """Whether a mutant is listed as equivalent."""
     lines = [line[1:].strip() for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
     return bool(lines) and all((function_of(mutant), line) in known for line in lines)

@@ -58,7 +58,7 @@ def test_what_is_known_to_be_equivalent_is_recognised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["wire/smtp"], "'wire/smtp' is none of core, journal, wire, nor a folder or a module of one"),
         (["server"], "'server' is none of core, journal, wire"),
@@ -66,11 +66,11 @@ def test_what_is_known_to_be_equivalent_is_recognised() -> None:
         (["--quick"], "unrecognized arguments: --quick"),
     ],
 )
-def test_wrong_use_is_told(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use_is_explained(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         command.main(arguments)
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_without_mutmut_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""A copy of the checkout in which mutmut works: it is started as a command, and asked for its results as one."""
+"""A copy of the checkout in which mutmut works. Both mutation and results use its command line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from mutate.targets import NEVER, ROOT, Selection, patterns
 
-#: What the tests look at beside src and tests.
+#: The files that tests read besides src and tests.
 ALSO = ("docs", "README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "penstock.example.toml")
-#: Members of an enumeration are made before mutmut is ready for their methods.
+#: Enumeration members are created before mutmut can trampoline their methods.
 _ENUM = re.compile(r"^(class \w+\(.*(?:Enum|Flag)\):)$", re.MULTILINE)
 _RESULT = re.compile(r"^ {4}(\S+): ([a-z ]+)$", re.MULTILINE)
 _SETTINGS = """
@@ -31,19 +31,19 @@ track_dependencies = false
 timeout_multiplier = 5.0
 timeout_constant = 6.0
 """
-#: A mutant is shown to many tests, many times: each has fewer examples. Which they are depends on nothing but the test.
+#: Each mutant runs many tests, so each test uses fewer examples, which depend on the test alone.
 _FEW_EXAMPLES = """
 settings.register_profile("mutants", settings.get_profile("repeatable"), max_examples=30)
 settings.load_profile("mutants")
 """
 
 
-#: What mutmut says of a mutant that it has not tried. One that breaks the import of a test it calls interrupted.
+#: mutmut's status of a mutant that it has not tried. One that breaks the import of a test is "interrupted".
 UNFINISHED = "not checked"
 
 
 class Failed(Exception):
-    """mutmut could not do its work: mostly, tests fail without any mutant."""
+    """mutmut failed: usually a test fails without any mutant."""
 
 
 class WorkingCopy(NamedTuple):
@@ -53,7 +53,7 @@ class WorkingCopy(NamedTuple):
     target: str
 
     def prepare(self) -> None:
-        """Copy everything anew. Mutants of files that have not changed since they were made are kept."""
+        """Copy everything again. Mutants of unchanged files are kept."""
         for name in ("src", "tests", "mutants/tests"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self._copy()
@@ -77,16 +77,16 @@ class WorkingCopy(NamedTuple):
 
     @property
     def _made(self) -> Path:
-        """Says that all mutants were made, and of which files."""
+        """Marks that all mutants were made, and lists the files they came from."""
         return self.folder / "mutants/made"
 
     def _files(self) -> str:
         return "".join(sorted(f"{file}\n" for file in (self.folder / "src").rglob("*.py")))
 
     def mutants(self, tests: Selection) -> list[str]:
-        """Make the mutants, and find out which tests reach which. Returns the names of all."""
+        """Make the mutants and find the tests that reach each. Returns the names of all mutants."""
         self._settle(tests)
-        self._run("run", "no mutant has this name")  # it is the only way to have them made and not tried
+        self._run("run", "no mutant has this name")  # the only way to make mutants without trying them
         found = self.results()
         if not found or "failed to collect stats" in self._log():
             raise Failed(f"the tests do not pass, or mutmut fails: see {self.folder / 'log'}")
@@ -94,7 +94,7 @@ class WorkingCopy(NamedTuple):
         return sorted(found)
 
     def attempt(self, names: list[str], jobs: int) -> dict[str, str]:
-        """Try these. Returns what became of each."""
+        """Try these mutants. Returns the status of each."""
         if self._run("run", "--max-children", str(jobs), *names):
             raise Failed(f"mutmut fails: see {self.folder / 'log'}")
         found = self.results()
@@ -103,14 +103,14 @@ class WorkingCopy(NamedTuple):
         return {name: found[name] for name in names}
 
     def results(self) -> dict[str, str]:
-        """What became of each mutant so far."""
-        told = self._ask("results", "--all", "true")
-        return dict(_RESULT.findall(told))
+        """Return the status of each mutant so far."""
+        listing = self._ask("results", "--all", "true")
+        return dict(_RESULT.findall(listing))
 
     def show(self, name: str) -> str:
-        """What a mutant changes, as a diff."""
-        told = self._ask("show", name)
-        return told.partition("\n")[2].strip()
+        """Return a mutant's change as a diff."""
+        diff = self._ask("show", name)
+        return diff.partition("\n")[2].strip()
 
     def _settle(self, tests: Selection) -> None:
         words = f"not ({' or '.join(filter(None, [NEVER, tests.without]))})"
@@ -124,7 +124,7 @@ class WorkingCopy(NamedTuple):
         filled = _SETTINGS.format(**{key: json.dumps(value) for key, value in values.items()})
         (self.folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + filled)
         for stale in (self.folder / "mutants").glob("*.json"):
-            stale.unlink()  # which tests reach what
+            stale.unlink()  # the tests that reach each function
 
     def _run(self, *arguments: str) -> int:
         command = [sys.executable, "-m", "mutmut", *arguments]

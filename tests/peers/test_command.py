@@ -1,4 +1,4 @@
-"""``scripts/bench-peers``: wrong use is told, a small run is whole, nothing is left behind."""
+"""``scripts/bench-peers``: wrong use is explained, a small run is complete, nothing is left behind."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def command(*arguments: str, folder: Path, path: str | None = None) -> subproces
 
 
 def left_in(folder: Path) -> list[str]:
-    """Processes that were started for something in this folder."""
+    """Return the processes whose command line names this folder."""
     lines = [each for pid in Path("/proc").iterdir() if pid.name.isdigit() for each in _command_line(pid)]
     return [line for line in lines if str(folder) in line]
 
@@ -83,7 +83,7 @@ def _command_line(process: Path) -> list[str]:
 
 
 def test_a_small_run_and_its_page(tmp_path: Path) -> None:
-    """Where nothing is installed but a compiler: who is not there is told, and left out."""
+    """With nothing but a compiler installed, missing brokers are reported and left out."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for each in ("cc", "as", "ld", "df"):
@@ -134,8 +134,8 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
-    process = Process("Nobody", ["sh", "-c", "echo no licence; exit 3"], tmp_path)
-    with pytest.raises(ServerError, match="Nobody ended with 3: no licence"):
+    process = Process("Unlicensed", ["sh", "-c", "echo no licence; exit 3"], tmp_path)
+    with pytest.raises(ServerError, match="Unlicensed ended with 3: no licence"):
         process.wait_for(lambda: False)
     process.stop()
 

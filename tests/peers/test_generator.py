@@ -94,7 +94,7 @@ class TestErrors:
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr
 
-    def test_nobody_listens(self, load: Path) -> None:
+    def test_connection_refused(self, load: Path) -> None:
         with pytest.raises(GeneratorError, match=r"can't connect to 127\.0\.0\.1:1: Connection refused"):
             generator.run(load, "phpmq", 1, producers=1, count=1)
 
@@ -102,7 +102,7 @@ class TestErrors:
         with pytest.raises(GeneratorError, match=r"the server closed connection 0|the server is gone"):
             generator.run(load, "kokaq", broker.ports["sspq"], producers=1, count=1)
 
-    def test_what_does_not_come_is_told(self, load: Path, broker: Running) -> None:
+    def test_missing_messages_are_reported(self, load: Path, broker: Running) -> None:
         flags: dict[str, Any] = {"consumers": 1, "expect": 1, "timeout": 0.3, "queue": "empty"}
         with pytest.raises(GeneratorError, match="stalled after 0 s: 0 published, 0 confirmed, 0 delivered"):
             generator.run(load, "phpmq", broker.ports["phpmq"], **flags)

@@ -28,7 +28,7 @@ class Figures(NamedTuple):
     refused: int = 0
     broken: int = 0
     #: On a database: commits that were confirmed, promoted standbys, owners that were fenced off, and brokers that have
-    #: told of lost commits.
+    #: reported lost commits.
     confirmed: int = 0
     promoted: int = 0
     fenced: int = 0
@@ -36,40 +36,40 @@ class Figures(NamedTuple):
 
 
 def live(seed: int, *, database: bool = False) -> Figures:
-    """One life. Raises what was not as it must be."""
+    """Run one life. Raises ``Broken`` if a promise was not kept."""
     if database:
         cluster = ClusterWorld(seed)
         cluster.run()
-        told = (cluster.confirmations, cluster.fail_overs, cluster.fenced, cluster.noticed)
-        return Figures(1, cluster.take_overs, 0, 0, *told)
+        counts = (cluster.confirmations, cluster.fail_overs, cluster.fenced, cluster.noticed)
+        return Figures(1, cluster.take_overs, 0, 0, *counts)
     world = World(seed)
     world.run()
     return Figures(1, world.starts, int(world.refused))
 
 
 def live_some(seeds: range, *, database: bool) -> tuple[Figures, str]:
-    """Lives in a row, up to the first that fails; and what to say of that."""
+    """Run lives in order up to the first that fails. Returns the sums and the report of the failure."""
     found = Figures()
     for seed in seeds:
         try:
             found = added(found, live(seed, database=database))
-        except Exception:  # whatever went wrong is the finding
+        except Exception:  # any failure is a finding
             again = f"scripts/simulate{' --database' if database else ''} --seed {seed}"
-            told = f"\nseed {seed} failed; replay it with: {again}\n{traceback.format_exc()}"
-            return added(found, Figures(broken=1)), told
+            failure = f"\nseed {seed} failed; replay it with: {again}\n{traceback.format_exc()}"
+            return added(found, Figures(broken=1)), failure
     return found, ""
 
 
 def run(options: argparse.Namespace) -> Figures:
-    """As many lives as the options say. Tells of the one that fails."""
+    """Run the lives that the options ask for. Reports the one that fails."""
     began = time.monotonic()
     sums = Figures()
     with ProcessPoolExecutor(options.jobs) as pool:
-        for found, told in pool.map(partial(live_some, database=options.database), _tasks(options)):
+        for found, failure in pool.map(partial(live_some, database=options.database), _tasks(options)):
             sums = added(sums, found)
             if sys.stderr.isatty():
                 sys.stderr.write(f"\r{sums.lives:,} of {options.seeds:,} lives ")
-            sys.stderr.write(told)
+            sys.stderr.write(failure)
             if sums.broken or (options.seconds and time.monotonic() - began > options.seconds):
                 pool.shutdown(cancel_futures=True)
                 break
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         what = (
             f"{sums.confirmed:,} commits confirmed, {sums.promoted:,} standbys promoted, {sums.fenced:,} owners fenced"
         )
-        what += f" off, {sums.noticed:,} tell of lost commits"
+        what += f" off, {sums.noticed:,} reported lost commits"
     sentence = f"{sums.lives:,} lives, {sums.starts:,} starts, {what}, "
     show(sums, sentence + (f"{sums.broken} broken" if sums.broken else "all promises kept"), as_json=options.json)
     return 1 if sums.broken else 0

@@ -61,7 +61,7 @@ class SimBroker:
 
     @property
     def committed(self) -> int:
-        """As an owner it was told that everything below this position is committed."""
+        """The position below which everything is known to be committed, from its time as owner."""
         return self.serving.committed if self.serving is not None else 1
 
     @property
@@ -120,7 +120,7 @@ class SimBroker:
         return found
 
     def _do_late(self, statement: Callable[[], object], run: tuple[int, int]) -> None:
-        """The server does what nobody waits for any more, if it is still there."""
+        """Let the server run an abandoned statement, if the server is still there."""
         if self.world.server.run == run:
             with suppress(Exception):
                 statement()

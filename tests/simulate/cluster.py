@@ -10,10 +10,10 @@ What is checked, at every change of the database, every confirmation, every deli
 
 * No position names two blocks, and blocks of two owners never interleave.
 * What an owner confirms is in the database and its synchronous standby, and stays there.
-* What an owner hands out is committed, nobody has settled it, and nobody else has become the owner.
-* A new owner knows exactly the messages that the blocks before it tell of.
-* Whoever knew commits that the database has lost says so, also when it is started again, and nobody serves before an
-  operator has accepted the loss. Nobody says so unless something is lost that was confirmed.
+* A message that an owner delivers is committed and not settled, and no other broker has become the owner.
+* A new owner knows exactly the messages recorded in the blocks before its epoch.
+* A broker that knew commits which the database has lost reports them, also after a restart, and no broker serves
+  before an operator has accepted the loss. Brokers report a loss only if confirmed events are missing.
 * When nothing goes wrong any more, somebody serves and confirms.
 """
 
@@ -201,7 +201,7 @@ class ClusterWorld:
         self.server.restore(tables)
 
     def _start_again(self) -> None:
-        """Nothing is lost, but nobody can know that."""
+        """Nothing is lost, but no broker can know that."""
         self.server.incarnation += 1
 
     def note_loss(self) -> None:
@@ -245,4 +245,4 @@ class ClusterWorld:
         self.scheduler.run(awake + CALM)
         self.witness.check_confirmed()
         if self.confirmations == before:
-            raise Broken("nothing goes wrong any more, and nobody serves")
+            raise Broken("no broker serves although the faults have ended")

@@ -78,7 +78,7 @@ def deadline_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def blind_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit of which nobody knows what became of it counts as done."""
+    """A commit with an unknown outcome counts as done."""
     settle = HeadWriter._settle
 
     def blind(writer: HeadWriter, lost: ConnectionLost | None, settled: Callable[[], bool]) -> float:
@@ -88,7 +88,7 @@ def blind_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def blind_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit of which nobody knows what became of it is made again, wherever the head is by then."""
+    """A commit with an unknown outcome is repeated wherever the head is by then."""
 
     def again(writer: HeadWriter, block: Any, extent: int, begins: Any) -> bool:
         shard = writer._database.shard()
@@ -127,7 +127,7 @@ def no_durable_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody remembers what was committed."""
+    """Brokers forget which position was committed."""
     monkeypatch.setattr(KnownCommits, "lost_range", lambda known, database, shard: None)
 
 
@@ -159,7 +159,7 @@ def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch, mutation: Break
             ClusterWorld(each).run()
         except Exception:  # a promise, or something that can only be so when one was broken before
             return
-    pytest.fail(f"{mutation.__doc__} And nobody has noticed")
+    pytest.fail(f"{mutation.__doc__} The checks did not notice.")
 
 
 def test_tasks_wait_for_a_lock() -> None:

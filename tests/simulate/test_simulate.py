@@ -27,7 +27,7 @@ def test_a_seed_replays_exactly() -> None:
     assert first.shown == second.shown
 
 
-def test_a_broken_promise_is_told_with_its_seed(
+def test_a_broken_promise_is_reported_with_its_seed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Sees everything: the database as it is, and what brokers tell. Raises ``Broken`` at a broken promise."""
+"""Watches the database and the confirmations of the brokers. Raises ``Broken`` when a promise is broken."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Broken(AssertionError):
     """A promise was not kept."""
 
 
-class Told(NamedTuple):
-    """What a block tells of messages: which begin, and which end."""
+class MessageChanges(NamedTuple):
+    """The positions of the messages that begin and end in a block."""
 
     published: frozenset[int]
     ended: frozenset[int]
 
 
-def told_by(data: bytes) -> Told:
-    """Read a block as any reader would."""
+def read_changes(data: bytes) -> MessageChanges:
+    """Read a block as a reader of the journal would."""
     block = parse(data)
     kinds = block.kinds
     published = block.first + np.flatnonzero(kinds == Kind.PUBLISHED)
@@ -32,14 +32,14 @@ def told_by(data: bytes) -> Told:
     if block.has("message"):
         final = np.isin(kinds[block.other_rows()], list(FINAL_KINDS))
         ended = block.column("message")[final].tolist()
-    return Told(frozenset(published.tolist()), frozenset(ended))
+    return MessageChanges(frozenset(published.tolist()), frozenset(ended))
 
 
 class Backup(NamedTuple):
-    """What was in the database at a moment."""
+    """The database's blocks at one moment."""
 
     blocks: list[BlockRow]
-    told: list[Told]
+    changes: list[MessageChanges]
 
 
 class Witness:
@@ -50,15 +50,15 @@ class Witness:
         self._timeline = server.timeline
         server.on_change = self._changed
         self.blocks: list[BlockRow] = []
-        self.told: list[Told] = []
+        self.changes: list[MessageChanges] = []
         #: Blocks that an owner has confirmed, by their first positions.
         self.confirmed: dict[int, BlockRow] = {}
         #: Confirmed blocks that the database has lost.
         self.lost: list[BlockRow] = []
-        #: Blocks that the database has lost, by the positions of their events. An owner that does not know what became
-        #: of a block may send it again.
+        #: Blocks that the database has lost, by the positions of their events. An owner may resend a block whose
+        #: outcome it does not know.
         self.spent: dict[int, BlockRow] = {}
-        #: What the database is being restored to; whether it ever was.
+        #: The backup being restored, and whether one ever was.
         self.restoring: Backup | None = None
         self.was_restored = False
         self._identity = 0
@@ -69,7 +69,7 @@ class Witness:
 
     @property
     def alive(self) -> set[int]:
-        """The messages that there are, by the blocks."""
+        """The live messages, according to the blocks."""
         return self.published - self.ended
 
     @property
@@ -90,7 +90,7 @@ class Witness:
         shard = self._server.tables.shard
         if shard is None or shard.head == self.head:
             return
-        if shard.identity != self._identity:  # positions of another journal are others
+        if shard.identity != self._identity:  # another journal numbers its own positions
             self._identity = shard.identity
             self.spent.clear()
         row = self._server.tables.blocks[shard.extent][-1].row
@@ -105,14 +105,14 @@ class Witness:
 
     def _add(self, row: BlockRow) -> None:
         self.blocks.append(row)
-        told = told_by(row.data)
-        self.told.append(told)
-        self.published |= told.published
-        self.ended |= told.ended
+        changes = read_changes(row.data)
+        self.changes.append(changes)
+        self.published |= changes.published
+        self.ended |= changes.ended
         self.head = row.end
 
     def _fail_over(self) -> None:
-        """The standby is the primary: what it does not have is gone. With a synchronous one nobody has heard of it."""
+        """The standby was promoted: blocks it lacks are gone. A synchronous one lacks no confirmed block."""
         shard = self._server.tables.shard
         head = shard.head if shard is not None else 1
         gone = [row for row in self.blocks if row.end > head]
@@ -120,29 +120,29 @@ class Witness:
         if lost and self._server.synchronous:
             raise Broken(f"block {lost[0].first} was confirmed, and the synchronous standby does not have it")
         count = len(self.blocks) - len(gone)
-        self._go_back(Backup(self.blocks[:count], self.told[:count]))
+        self._go_back(Backup(self.blocks[:count], self.changes[:count]))
 
     def back_up(self) -> Backup:
-        """What there is now."""
-        return Backup(list(self.blocks), list(self.told))
+        """Return the current blocks."""
+        return Backup(list(self.blocks), list(self.changes))
 
     def _go_back(self, kept: Backup) -> None:
-        """What the database has from now on; everything else is lost."""
+        """Keep only these blocks; all others are lost."""
         there = {row.first for row in kept.blocks}
         for row in self.blocks:
             if row.first not in there:
                 self.spent |= dict.fromkeys(range(row.first, row.end), row)
                 if self.confirmed.pop(row.first, None) is not None:
                     self.lost.append(row)
-        self.blocks, self.told = list(kept.blocks), list(kept.told)
-        self.published = set().union(*(told.published for told in self.told))
-        self.ended = set().union(*(told.ended for told in self.told))
+        self.blocks, self.changes = list(kept.blocks), list(kept.changes)
+        self.published = set().union(*(changes.published for changes in self.changes))
+        self.ended = set().union(*(changes.ended for changes in self.changes))
         self.head = self.blocks[-1].end if self.blocks else 1
 
-    # What brokers tell
+    # Reports of the brokers
 
     def confirm(self, epoch: int, first: int, end: int) -> None:
-        """An owner tells its clients that all its events from ``first`` up to ``end`` are committed."""
+        """An owner confirms to its clients that all its events from ``first`` up to ``end`` are committed."""
         rows = [row for row in self.blocks if first <= row.first < end]
         reached = rows[-1].end if rows else first
         if reached != end:
@@ -155,9 +155,9 @@ class Witness:
             self.confirmed[row.first] = row
 
     def deliver(self, epoch: int, position: int) -> None:
-        """A message is handed to a consumer.
+        """Check a message that an owner hands to a consumer.
 
-        A database that loses commits may lose that a lease was renewed, or that a message was settled.
+        A database that loses commits may have lost a lease renewal or a settlement.
         """
         if self.was_restored or (not self._server.synchronous and self._timeline > 1):
             return
@@ -169,13 +169,13 @@ class Witness:
             raise Broken(f"owner {epoch} hands out message {position}, which is not in the database")
 
     def take_over(self, epoch: int, alive: set[int]) -> None:
-        """A new owner knows these messages. If there is another one by now, it will hear of that."""
+        """Check the messages a new owner knows, unless yet another owner has already replaced it."""
         if self.epoch == epoch and alive != self.alive:
             missing, more = sorted(self.alive - alive), sorted(alive - self.alive)
             raise Broken(f"owner {epoch} begins without {missing[:5]} and with {more[:5]}")
 
     def check_confirmed(self) -> None:
-        """At the end: everything that was confirmed and not lost with the database is there."""
+        """Check at the end that the database contains every confirmed block it has not lost."""
         there = {row.first: row for row in self.blocks}
         for first, row in self.confirmed.items():
             if there.get(first) != row:

@@ -2,14 +2,14 @@
 
 What is checked, at every start and at the end:
 
-* The recovered state is exactly what the broker knew at the moment up to which the journal survived.
+* The recovered state is exactly the broker's state at the position up to which the journal survived.
 * Under ``commit``, the journal survives at least up to the last commit; under the others at least up to the last sync.
-* Nobody was told of a message that was not committed, and nobody ever gets a payload that was not published there.
-* No position that was shown names two messages.
-* A damaged journal is refused or reported, never silently used.
-* A reader that asks again after a crash gets the leases it was told of, with the same messages in the same order.
-* A chunk that was confirmed counts, and adds nothing when it is sent again.
-* A disk without room changes nothing and ends nothing: the same write is done when there is room.
+* No message is confirmed or delivered before it is committed, and every payload is the one published at its position.
+* No position that was shown ever names two messages.
+* A damaged journal is refused or the damage reported; it is never used silently.
+* After a crash, a reader gets the leases it was shown before, with the same messages in the same order.
+* A confirmed chunk is kept, and adds nothing when it is sent again.
+* A full disk changes nothing and ends nothing: the write is retried when there is room.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PowerCut(Exception):
 
 
 class World:
-    """A life from a seed. ``run`` lives it, and raises ``Broken``, or whatever else went wrong."""
+    """A simulated life, determined by its seed. ``run`` raises ``Broken`` or any other error it meets."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -63,21 +63,21 @@ class World:
             extent_age=self.random.choice((5, 60, 3600)) * SECOND,
             reserve=4096,
         )
-        #: What must stay free; in a small world others use the disk as well, and fill it now and then.
+        #: Bytes that must stay free. In a small world other programs fill the disk now and then.
         self.min_free = self.random.choice((0, 0, 0, 5_000, 50_000))
         if self.min_free:
             self.disk.space = 4 * self.min_free
         self.retention = Retention(age=self.random.choice((0, 10, 100)) * SECOND, bytes=self.random.choice((0, 30_000)))
         self.workload = Workload(seed, Broker())
-        #: What the broker knew when the log reached a position: (time, state).
+        #: The broker's state when the log reached a position: (time, state).
         self.known: dict[int, tuple[int, Any]] = {}
-        #: Payloads of messages that somebody was told of, by position.
+        #: Payloads of messages that were confirmed or delivered, by position.
         self.shown: dict[int, bytes] = {}
         #: Payloads of everything published in the current life, by position.
         self.published: dict[int, bytes] = {}
-        #: Leases that their reader was told of, and which have not ended: the positions of the messages.
-        self.told: dict[int, list[int]] = {}
-        #: Chunks that were confirmed, by writer and partition, the newest.
+        #: Message positions of the leases that were shown to their reader and have not ended, by lease.
+        self.shown_leases: dict[int, list[int]] = {}
+        #: The newest confirmed chunk, by writer and partition.
         self.confirmed: dict[tuple[str, int], ChunkKey] = {}
         self.safe_end = 1
         self.flipped = False
@@ -86,7 +86,7 @@ class World:
         self.opened: Opened | None = None
 
     def run(self, steps: int = 150) -> None:
-        """Live: steps of the clients, commits, maintenance, crashes."""
+        """Run client steps, commits, maintenance and crashes."""
         try:
             self._start()
             for _ in range(steps):
@@ -108,7 +108,7 @@ class World:
     # The life of the broker
 
     def _start(self) -> None:
-        """Open the folder as a broker would, but look at what was recovered before anything changes it."""
+        """Open the folder as a broker would, but check the recovered state before anything changes it."""
         self.starts += 1
         try:
             self._check_recovery()
@@ -149,35 +149,35 @@ class World:
         reached = table.meta.position
         if reached < self.safe_end and not (self.flipped and log.report):
             raise Broken(f"the journal reaches {reached}, but was safe up to {self.safe_end}: {log.report}")
-        if self.flipped:  # what damage has cost was told, and its positions are free again
+        if self.flipped:  # losses from damage were reported, and their positions may be reused
             self.safe_end = min(self.safe_end, reached)
             self.shown = {position: payload for position, payload in self.shown.items() if position < reached}
-        # Where damage has taken the only copy of a message, and then all checkpoints are lost, nothing tells of it.
+        # If damage destroys the only copy of a message and then all checkpoints are lost, no record of it remains.
         if reached > 1 and (table.meta.complete or not self.flipped):
-            # Without a checkpoint, what was trimmed away can't be remembered: the one thing that is lost then.
+            # Without a checkpoint, request IDs from trimmed segments are forgotten; nothing else is lost.
             until = self.workload.now if table.meta.complete else 2**63
             self._check_state(restore(table, log.end), reached, until)
-        # What was lost is forgotten: its positions may be used again, for nobody was told of them.
+        # Forget lost events: they were never shown, so their positions may be reused.
         self.known = {end: state for end, state in self.known.items() if end <= reached}
         if self.known and log.end < max(self.shown, default=0) + 1 and not self.flipped:
             raise Broken(f"position {log.end} will be used again, but {max(self.shown)} was shown")
         log.close()
 
     def _check_readers_and_writers(self) -> None:
-        """What they were told holds. Weaker settings may lose it, and damage too; then positions may be used again."""
+        """Leases and chunks that were shown still hold, unless weaker durability or damage may have lost them."""
         assert self.opened is not None
         broker = self.opened.engine.broker
         if self.flipped or self.durability is Durability.OS:
-            self.told.clear()
+            self.shown_leases.clear()
             self.confirmed.clear()
             return
-        for position, messages in self.told.items():
+        for position, messages in self.shown_leases.items():
             lease = broker.leases.get(position)
             if lease is not None and lease.messages != messages:
                 raise Broken(f"lease {position} had {messages}, and has {lease.messages} now")
         for key in self.confirmed.values():
             before = broker.log.next_position
-            if key.writer in self.workload.ended:  # that was on its way when the lights went out
+            if key.writer in self.workload.ended:  # it was ending when the power failed
                 continue
             if not broker.write(b"spark again", key, [], self.workload.now).duplicate:
                 raise Broken(f"{key} was confirmed, but is taken again")
@@ -220,7 +220,7 @@ class World:
             self._start()
 
     def _live_with_others(self) -> None:
-        """Somebody else fills the disk, or makes room; the broker looks at it now and then."""
+        """Other programs fill the disk or free space; the broker checks it now and then."""
         assert self.opened is not None
         if self.random.random() < 0.05:
             self.disk.space += self.random.randrange(2 * self.min_free) - self.disk.left
@@ -236,7 +236,7 @@ class World:
         self.disk.space += self.random.choice((100, 1_000, 10_000))
 
     def _write(self, staged: Staged) -> None:
-        """Write one batch, and wait for room as long as it takes."""
+        """Write one batch; wait as long as the disk is full."""
         assert self.opened is not None
         engine = self.opened.engine
         while True:
@@ -252,13 +252,13 @@ class World:
             self._make_room()
 
     def _commit(self) -> None:
-        """Stage and write everything; remember what the broker knew at each place where the log may end."""
+        """Stage and write everything; record the broker's state at each position where the log may end."""
         assert self.opened is not None
         engine = self.opened.engine
         staged = engine.stage(self.workload.now)
         for each in staged:
             self._note_published(each.batch)
-        # A catalogue staged for a new segment is no change of state, so this holds for the position behind it too.
+        # A catalogue staged for a new segment does not change the state, so this also holds for the position after it.
         state = (self.workload.now, lasting(engine.broker, self.workload.now))
         for each in staged:
             self.known[each.batch.first + len(each.batch.kinds)] = state
@@ -292,10 +292,10 @@ class World:
         assert self.opened is not None
         engine, committed = self.opened.engine, self.opened.engine.log.committed
         leases = {at: lease for at, lease in engine.broker.leases.items() if at < committed}
-        for position in leases.keys() - self.told.keys():
+        for position in leases.keys() - self.shown_leases.keys():
             messages = leases[position].messages
             self._check_payloads([at for at in messages if not (self.flipped and engine.damage([at]))])
-        self.told = {at: lease.messages for at, lease in leases.items()}
+        self.shown_leases = {at: lease.messages for at, lease in leases.items()}
         ended, self.workload.ended = self.workload.ended, set()
         self.confirmed = {chunk: key for chunk, key in self.confirmed.items() if key.writer not in ended}
         self.confirmed |= {chunk: key for chunk, (key, end) in self.workload.chunks.items() if end <= committed}
@@ -304,7 +304,7 @@ class World:
         self._check_payloads(self._sound(effect.queue, [out.item.position for out in effect.messages]))
 
     def _sound(self, queue: Queue, positions: list[int]) -> list[int]:
-        """Those that can be read. Others are set aside, as a session does it, and there are none without damage."""
+        """Return the readable messages. Damaged ones are set aside, as sessions do."""
         assert self.opened is not None
         engine = self.opened.engine
         try:
@@ -330,7 +330,7 @@ class World:
                 raise Broken(f"message {position} was {before!r}, then {payload!r}; published was {published!r}")
 
     def _chore(self, chore: Callable[[], None]) -> None:
-        """A checkpoint that can't be written is no reason to stop: the log has everything."""
+        """Write a checkpoint. If that fails, go on: the log contains everything."""
         with contextlib.suppress(OSError, LogFull):
             chore()
 
@@ -339,7 +339,7 @@ class World:
         self.opened.upkeep.checkpoint(self.workload.now, clean=clean)
 
     def _retain(self) -> None:
-        """Retention and compaction; carrying messages commits, so what is known moves on."""
+        """Run retention and compaction. Compaction commits the carried messages, so the recorded state advances."""
         assert self.opened is not None
         retain(self.opened.upkeep, self.workload.now, lambda now: self._commit())
 
@@ -353,7 +353,7 @@ class World:
         self._start()
 
     def _lose_checkpoints(self) -> None:
-        """The log alone must do, though its beginning may be trimmed away."""
+        """Delete the checkpoints: the log alone must suffice, although its beginning may be trimmed."""
         for name in [name for name in self.disk.seen if name.endswith(".ckpt")]:
             with contextlib.suppress(OSError):
                 self.disk.unlink(name)
@@ -367,7 +367,7 @@ class World:
         self.disk.flip(name, self.random.randrange(8 * len(self.disk.seen[name].seen)))
 
     def _stop(self) -> None:
-        """A clean stop: drain, put everything back, commit, checkpoint, close."""
+        """Stop cleanly: drain, put everything back, commit, write a checkpoint, close."""
         assert self.opened is not None
         engine = self.opened.engine
         engine.broker.drain(self.workload.now)
@@ -383,7 +383,7 @@ class World:
             engine.log.close()
 
     def _finish(self) -> None:
-        """The end: stop cleanly, start once more, and read every live message."""
+        """Stop cleanly, start once more, and read every live message."""
         try:
             self._stop()
         except (LogFailed, PowerCut):

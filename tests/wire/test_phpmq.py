@@ -339,7 +339,7 @@ class TestCost:
         assert decoder.held == 0
 
 
-def test_what_is_too_large_is_told_with_its_size_and_the_limit() -> None:
+def test_an_oversized_payload_is_reported_with_its_size_and_the_limit() -> None:
     decoder = ServerDecoder(max_payload=4)
     assert decoder.feed(encode([Publish("q", (b"12345",), None)], Style())) == []
     assert decoder.error is not None

@@ -79,7 +79,7 @@ class TestBatches:
         data = package(0x5E, 1, b"a") + package(0xC0, 0, b"") + package(0x5E, 1, b"b")
         assert Decoder().feed(data) == [Send(1, (b"a",)), Confirm(), Send(1, (b"b",))]
 
-    def test_every_unknown_type_is_told_whatever_its_bits_are_like(self) -> None:
+    def test_every_unknown_type_is_reported(self) -> None:
         unknown = [kind for kind in range(256) if kind not in set(sspq.PackageType)]
         data = b"".join(package(kind, 0, b"") for kind in unknown)
         assert Decoder().feed(data) == [Other(kind) for kind in unknown]

@@ -68,13 +68,13 @@ def message(letter: str, text: bytes, size_bytes: int = 2) -> bytes:
     return letter.encode() + len(text).to_bytes(size_bytes, "big") + text
 
 
-def told(error: WireError | None) -> tuple[int, str, bool] | None:
+def comparable(error: WireError | None) -> tuple[int, str, bool] | None:
     return None if error is None else (error.offset, error.code, error.peer_at_fault)
 
 
 def decode(decoder: StreamDecoder[bytes], pieces: Iterable[bytes]) -> tuple[list[bytes], tuple[int, str, bool] | None]:
     frames = [frame for piece in pieces for frame in decoder.feed(piece)]
-    return frames, told(decoder.close())
+    return frames, comparable(decoder.close())
 
 
 def in_pieces(data: bytes, rng: random.Random) -> list[bytes]:
@@ -166,7 +166,7 @@ class TestErrors:
     def test_frames_before_the_bad_byte_are_returned_with_it(self) -> None:
         decoder = Fast()
         assert decoder.feed(message("T", b"ok") + b"?") == [b"ok"]
-        assert told(decoder.error) == (5, "bad-letter", True)
+        assert comparable(decoder.error) == (5, "bad-letter", True)
 
     def test_after_an_error_there_is_silence(self) -> None:
         decoder = Fast()
@@ -210,7 +210,7 @@ class TestClose:
         decoder.feed(b"S" + MIB.to_bytes(4, "big") + b"abc")
         assert f"ended {MIB - 3} byte(s) before" in str(decoder.close())
 
-    def test_it_lets_go_of_what_was_held_and_is_final(self) -> None:
+    def test_closing_releases_held_bytes_and_is_final(self) -> None:
         decoder = Fast()
         decoder.feed(b"T\xff\xff" + bytes(1000))
         assert decoder.held == 1000

@@ -17,11 +17,11 @@ def outcome(vector: Vector, *pieces: bytes, close: bool = True) -> Outcome:
 
 def expected(vector: Vector) -> Outcome:
     frames = tuple(vector.codec.singles(vector.frames))
-    if vector.error is None:
+    error = vector.error
+    if error is None:
         return Outcome(frames, None)
-    told = vector.error
     protocol = vector.codec.decoder(vector.sender, vector.options).protocol
-    return Outcome(frames, (protocol, told["offset"], told["code"], told["reason"], told["peer_at_fault"]))
+    return Outcome(frames, (protocol, error["offset"], error["code"], error["reason"], error["peer_at_fault"]))
 
 
 @pytest.mark.parametrize("vector", VALID + REJECTED, ids=str)
@@ -42,7 +42,7 @@ class TestDecode:
 
 @pytest.mark.parametrize("vector", [each for each in VALID if len(each.data) <= 400], ids=str)
 def test_cut_short_anywhere(vector: Vector) -> None:
-    """What was complete is delivered; the rest is no error of the peer's, and is told at the place of the cut."""
+    """Complete messages are delivered; the rest is reported as truncated at the cut, and is not the peer's fault."""
     frames = expected(vector).frames
     for at in range(len(vector.data)):
         found = outcome(vector, vector.data[:at])
