@@ -1,1 +1,1 @@
-"""Shared by the broker and its companion processes: their start, what they ask the broker, and rights of clients."""
+"""Shared by the broker and its companion processes: their start, their requests to the broker, and clients' rights."""
