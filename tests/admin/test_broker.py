@@ -69,11 +69,11 @@ def test_the_commits_are_measured(api: Api, queue: str) -> None:
 
 
 def test_health(broker: WebBroker) -> None:
-    nobody = Api(broker.addresses["http"])
-    assert nobody.ask("GET", "/healthz").value["ok"]
-    assert nobody.ask("GET", "/readyz").value == {"ok": True, "role": "serving", "reasons": []}
-    assert nobody.ask("HEAD", "/healthz").body == b""
-    assert nobody.ask("POST", "/healthz").value["code"] == "method-not-allowed"
+    anonymous = Api(broker.addresses["http"])
+    assert anonymous.ask("GET", "/healthz").value["ok"]
+    assert anonymous.ask("GET", "/readyz").value == {"ok": True, "role": "serving", "reasons": []}
+    assert anonymous.ask("HEAD", "/healthz").body == b""
+    assert anonymous.ask("POST", "/healthz").value["code"] == "method-not-allowed"
 
 
 def test_a_drain_lets_the_queues_get_empty(broker: WebBroker, api: Api, queue: str) -> None:
@@ -332,10 +332,10 @@ def test_the_build_and_the_processes_are_measured(broker: WebBroker, api: Api) -
 
 def test_metrics_can_be_for_everybody(tmp_path: Path) -> None:
     with WebBroker(tmp_path, http={"address": "127.0.0.1:0", "public_metrics": True}) as broker:
-        nobody = Api(broker.addresses["http"])
-        assert samples(nobody.ask("GET", "/metrics", headers=OPEN_METRICS).body.decode())["penstock_queues"] == 1
-        assert nobody.ask("GET", "/metrics/per-queue", queue="*").status == 200
-        assert nobody.ask("GET", "/api/v1/overview").status == 401
+        anonymous = Api(broker.addresses["http"])
+        assert samples(anonymous.ask("GET", "/metrics", headers=OPEN_METRICS).body.decode())["penstock_queues"] == 1
+        assert anonymous.ask("GET", "/metrics/per-queue", queue="*").status == 200
+        assert anonymous.ask("GET", "/api/v1/overview").status == 401
 
 
 # Its socket

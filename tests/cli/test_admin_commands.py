@@ -81,8 +81,8 @@ class TestStatus:
         assert facts["phpmq"].startswith("127.0.0.1:")
 
     def test_as_json(self, run: Run) -> None:
-        [told] = run("status", "--json").json
-        assert told["ready"] is True
+        [report] = run("status", "--json").json
+        assert report["ready"] is True
 
     def test_a_broker_that_takes_nothing(self, run: Run) -> None:
         assert run("drain", "start", "--yes").code == 0
@@ -95,8 +95,8 @@ class TestStatus:
     def test_draining_waits_until_nothing_is_left(self, run: Run, broker: WebBroker) -> None:
         for each in broker.api.all("queues"):
             run("queue", "purge", each["name"], "--state=ready", "--state=delayed", "--yes")
-        [told] = run("drain", "start", "--wait", "--yes", "--json").json
-        assert (told["active"], told["messages_left"]) == (True, 0)
+        [report] = run("drain", "start", "--wait", "--yes", "--json").json
+        assert (report["active"], report["messages_left"]) == (True, 0)
         run("drain", "end")
 
 
@@ -172,8 +172,8 @@ class TestTop:
         assert (lines[2].split()[0], lines[3].split()[0]) == ("QUEUE", queue)
 
     def test_as_json(self, run: Run, queue: str) -> None:
-        [told] = run("top", queue, "--once", "--json").json
-        assert [each["name"] for each in told["queues"]] == [queue]
+        [report] = run("top", queue, "--once", "--json").json
+        assert [each["name"] for each in report["queues"]] == [queue]
 
     def test_again_and_again_without_a_terminal(self, where: list[str], queue: str) -> None:
         command = [*COMMAND, "top", queue, "--every=0.5", "--json", *where]
@@ -286,8 +286,8 @@ class TestMessages:
         assert (tmp_path / "payload").read_text() == text
         for command in (["list", queue], ["show", queue, made]):
             assert text in "".join(run("messages", *command).out.split())
-            told = run("messages", *command, "--json").out
-            assert (text.replace("é", "\\u00e9") in told.replace(" ", ""), told.isascii(), told.count("\n")) == (
+            output = run("messages", *command, "--json").out
+            assert (text.replace("é", "\\u00e9") in output.replace(" ", ""), output.isascii(), output.count("\n")) == (
                 True,
                 True,
                 1,
@@ -390,9 +390,9 @@ class TestJobs:
             [job] = eventually(lambda: [each for each in broker.api.all("jobs") if each["id"] not in known])
             eventually(lambda: broker.api.get(f"jobs/{job['id']}")["state"] == "running")
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=30)
         assert process.returncode == 130
-        assert f"penstock jobs resume {job['id']}" in told.decode()
+        assert f"penstock jobs resume {job['id']}" in errors.decode()
         assert broker.api.get(f"jobs/{job['id']}")["state"] == "cancelled"
 
 
@@ -492,8 +492,8 @@ class TestDefinitions:
         assert "create" in out
         assert err == "nothing was changed: this was a dry run\n"
         assert run("definitions", "import", file).code == 2
-        [told] = run("definitions", "import", file, "--yes", "--json").json
-        assert (told["applied"], len(told["changes"])) == (True, 2)
+        [report] = run("definitions", "import", file, "--yes", "--json").json
+        assert (report["applied"], len(report["changes"])) == (True, 2)
 
     def test_files_that_make_no_sense(self, run: Run, tmp_path: Path) -> None:
         for name, text, said in [
@@ -545,8 +545,8 @@ class TestProblems:
 
     def test_a_broker_whose_address_is_in_a_variable(self, broker: WebBroker) -> None:
         token = (broker.folder / "admin-token").read_text().strip()
-        told = penstock("status", "--json", PENSTOCK_URL=broker.addresses["http"], PENSTOCK_TOKEN=token)
-        assert (told.code, told.json[0]["ready"]) == (0, True)
+        outcome = penstock("status", "--json", PENSTOCK_URL=broker.addresses["http"], PENSTOCK_TOKEN=token)
+        assert (outcome.code, outcome.json[0]["ready"]) == (0, True)
 
 
 def test_addresses() -> None:

@@ -29,28 +29,28 @@ def test_a_count(broker: BrokerProcess, protocol: str) -> None:
         "bench", broker.url(protocol), "--count=1000", "--size=50", "--producers=3", "--consumers=2", "--json"
     )
     assert outcome.code == 0, outcome
-    [told] = outcome.json
-    assert (told["sent"], told["received"]) == (1000, 1000)
-    assert told["messages_per_second"] > 0
-    assert 0 < told["end_to_end_ms"]["p50"] <= told["end_to_end_ms"]["max"]
-    assert ("confirmed_ms" in told) == (protocol == "kokaq")
+    [report] = outcome.json
+    assert (report["sent"], report["received"]) == (1000, 1000)
+    assert report["messages_per_second"] > 0
+    assert 0 < report["end_to_end_ms"]["p50"] <= report["end_to_end_ms"]["max"]
+    assert ("confirmed_ms" in report) == (protocol == "kokaq")
     assert depth(broker, "default/sspq" if protocol == "sspq" else "default/penstock-bench") == 0
 
 
 def test_a_while_in_several_processes(broker: BrokerProcess) -> None:
     url = broker.url("phpmq", "/other")
     arguments = ["--duration=1", "--processes=2", "--producers=2", "--consumers=2", "--rate=500", "--size=8", "--json"]
-    [told] = penstock("bench", url, *arguments).json
-    assert told["sent"] == told["received"]
-    assert told["sent"] <= 1000
+    [report] = penstock("bench", url, *arguments).json
+    assert report["sent"] == report["received"]
+    assert report["sent"] <= 1000
     assert depth(broker, "default/other") == 0
 
 
 def test_one_at_a_time(broker: BrokerProcess) -> None:
     outcome = penstock("bench", broker.url("kokaq"), "--one-at-a-time", "--consumers=0", "--count=50", "--json")
-    [told] = outcome.json
-    assert told["confirmed_ms"]["p50"] > 0
-    assert "end_to_end_ms" not in told
+    [report] = outcome.json
+    assert report["confirmed_ms"]["p50"] > 0
+    assert "end_to_end_ms" not in report
     assert depth(broker, "default/penstock-bench") == 0, "it cleans up"
 
 
@@ -64,8 +64,8 @@ def test_a_broker_of_its_own_a_table_and_a_plot() -> None:
 
 def test_over_a_unix_socket(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, phpmq=[{"address": f"unix:{tmp_path}/p.sock"}]):
-        [told] = penstock("bench", f"phpmq+unix://{tmp_path}/p.sock", "--count=100", "--json").json
-    assert told["received"] == 100
+        [report] = penstock("bench", f"phpmq+unix://{tmp_path}/p.sock", "--count=100", "--json").json
+    assert report["received"] == 100
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,8 @@ def test_an_error_while_a_command_is_imported_is_one_line_too(monkeypatch: pytes
 
 
 def test_help_and_version() -> None:
-    told = penstock("-h").out
-    assert all(name in told for name in COMMANDS)
+    text = penstock("-h").out
+    assert all(name in text for name in COMMANDS)
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S* \(from source.*\)\n", penstock("--version").out)
 
 

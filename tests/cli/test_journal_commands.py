@@ -124,26 +124,26 @@ class TestDamage:
         result = run("verify", folder)
         assert result.exit_code == 1, result.output
         assert f"penstock journal repair {folder}" in result.output
-        told = run_json("verify", folder)
-        assert not told["sound"]
-        assert any(problem["lost"] for problem in told["problems"]) == DAMAGES[name][1]
+        report = run_json("verify", folder)
+        assert not report["sound"]
+        assert any(problem["lost"] for problem in report["problems"]) == DAMAGES[name][1]
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
     @pytest.mark.parametrize("name", DAMAGES)
     def test_repair_keeps_what_is_sound_and_a_broker_starts(self, folder: Path, lived: Life, name: str) -> None:
         damage, loses = DAMAGES[name]
         damage(folder)
-        told = run_json("repair", "--yes", folder)
-        assert (told["changed"], told["sound"], bool(told["lost"])) == (True, True, loses)
+        report = run_json("repair", "--yes", folder)
+        assert (report["changed"], report["sound"], bool(report["lost"])) == (True, True, loses)
         assert run("verify", folder).exit_code == 0
-        assert all((folder / kept).exists() for kept in told["kept"])
+        assert all((folder / kept).exists() for kept in report["kept"])
         shown = {
             event["position"]: base64.b64decode(event["payload"])
             for event in map(
                 json.loads, run("dump", "--json", "--payload", "--kind", "published", folder).stdout.splitlines()
             )
         }
-        lost = {at for low, high in told["lost"] for at in range(low, high)}
+        lost = {at for low, high in report["lost"] for at in range(low, high)}
         kept = {at: row.get("payload", b"") for at, row in lived.published.items() if at not in lost}
         assert shown == kept  # all that is not said to be lost is there, and nothing else
         alive = live_messages(folder, lived)
@@ -157,9 +157,9 @@ class TestDamage:
         flip(segments(folder)[1], 5000)
         ((low, high),) = run_json("repair", "--yes", folder)["lost"]
         reader = JournalReader(folder)
-        with pytest.raises(DataLoss, match="a repair could not save them") as told:
+        with pytest.raises(DataLoss, match="a repair could not save them") as raised:
             reader.read(1)
-        assert told.value.lost == (low, high)
+        assert raised.value.lost == (low, high)
         assert [each.lost for each in reader.losses(1, low)] == []
         assert [each.lost for each in reader.losses(high, reader.latest)] == []
 
@@ -186,8 +186,8 @@ class TestDamage:
         with pytest.raises(JournalRefused, match="nothing in it is a block of a journal"):
             live_messages(folder, lived)
         assert junk.exists()
-        told = run_json("repair", "--yes", folder)
-        assert (told["lost"], told["sound"], told["kept"]) == ([], True, [f"{junk.name}.damaged"])
+        report = run_json("repair", "--yes", folder)
+        assert (report["lost"], report["sound"], report["kept"]) == ([], True, [f"{junk.name}.damaged"])
         assert live_messages(folder, lived)
 
     def test_nothing_but_the_identity_is_left(self, folder: Path) -> None:
@@ -208,8 +208,8 @@ class TestDamage:
         for path in segments(folder):
             path.unlink()
         assert not run_json("verify", folder)["startable"]
-        told = run_json("repair", "--yes", folder)
-        assert (told["lost"], told["sound"]) == ([[1, end]], True)
+        report = run_json("repair", "--yes", folder)
+        assert (report["lost"], report["sound"]) == ([[1, end]], True)
         assert live_messages(folder, lived) == {}
 
     def test_a_missing_oldest_segment_comes_back_with_its_file(self, folder: Path, lived: Life, tmp_path: Path) -> None:
@@ -239,19 +239,19 @@ class TestDamage:
     def test_a_reader_that_meets_damage_is_told_which_positions(self, folder: Path) -> None:
         flip(segments(folder)[1], 5000)
         ((low, high),) = [problem["lost"] for problem in run_json("verify", folder)["problems"]]
-        with pytest.raises(JournalDamaged) as told:
+        with pytest.raises(JournalDamaged) as raised:
             for _ in JournalReader(folder).read(1):
                 pass
-        assert told.value.lost == (low, high)
+        assert raised.value.lost == (low, high)
 
     def test_a_foreign_segment_is_put_aside(self, folder: Path, tmp_path: Path) -> None:
         other = Life(tmp_path / "other", 9).run(3)
         other.stop()
         shutil.copy(segments(tmp_path / "other")[0], folder / "00000000000fffff.seg")
         assert "belongs to another journal" in run("verify", folder).output
-        told = run_json("repair", "--yes", folder)
-        assert "00000000000fffff.seg.damaged" in told["kept"]
-        assert (told["lost"], told["sound"]) == ([], True)
+        report = run_json("repair", "--yes", folder)
+        assert "00000000000fffff.seg.damaged" in report["kept"]
+        assert (report["lost"], report["sound"]) == ([], True)
 
     def test_an_interrupted_repair_can_be_done_again(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Stopped before every single rename."""
@@ -294,9 +294,9 @@ class TestVerify:
         raw = last.read_bytes()
         end = len(raw.rstrip(b"\0")) + 8 & ~7
         last.write_bytes(raw[:end] + b"PNBK half a block" + raw[end + 17 :])
-        told = run_json("verify", folder)
-        assert told["sound"]
-        assert "an unfinished write" in told["notes"][0]
+        report = run_json("verify", folder)
+        assert report["sound"]
+        assert "an unfinished write" in report["notes"][0]
 
     def test_while_a_broker_writes(self, tmp_path: Path) -> None:
         life = Life(tmp_path / "data", 5)
@@ -307,14 +307,14 @@ class TestVerify:
 
 class TestInfo:
     def test_what_it_says(self, folder: Path, lived: Life) -> None:
-        told = run_json("info", folder)
-        assert told["latest"] == lived.opened.engine.log.end
-        assert sum(queue["published"] for queue in told["queues"]) == len(lived.published)
-        states = [segment["state"] for segment in told["segments"]]
+        report = run_json("info", folder)
+        assert report["latest"] == lived.opened.engine.log.end
+        assert sum(queue["published"] for queue in report["queues"]) == len(lived.published)
+        states = [segment["state"] for segment in report["segments"]]
         assert states == ["finished"] * (len(segments(folder)) - 1) + ["growing"]
-        assert len(told["checkpoints"]) == 1
+        assert len(report["checkpoints"]) == 1
         text = run("info", folder).output
-        assert told["identity"] in text
+        assert report["identity"] in text
         assert "default/q1" in text
 
 

@@ -49,10 +49,10 @@ class TestSend:
     def test_confirmed_with_ids(self, queue: Queue) -> None:
         sent = penstock("send", queue.kokaq, "a", "b", "--ids", "--priority=5", "--json")
         assert sent.code == 0
-        [told] = sent.json
-        assert (told["sent"], told["confirmed"], len(told["ids"])) == (2, True, 2)
+        [report] = sent.json
+        assert (report["sent"], report["confirmed"], len(report["ids"])) == (2, True, 2)
         got = penstock("receive", queue.kokaq, "--count=2", "--json").json
-        assert [each["id"] for each in got] == told["ids"]
+        assert [each["id"] for each in got] == report["ids"]
         assert [each["priority"] for each in got] == [5, 5]
 
     def test_lines_of_standard_input(self, queue: Queue) -> None:
@@ -95,10 +95,10 @@ class TestSend:
     def test_a_queue_that_is_not_there(self, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path, kokaq=[{"address": "127.0.0.1:0"}]) as strict:
             url = f"kokaq://{strict.addresses['kokaq']}/default/missing"
-            told = penstock("send", url, "m")
-            assert told.code == 3
-            assert "there is no such queue" in told.err
-            assert "--create creates it" in told.err
+            outcome = penstock("send", url, "m")
+            assert outcome.code == 3
+            assert "there is no such queue" in outcome.err
+            assert "--create creates it" in outcome.err
             assert penstock("send", url, "m", "--create").code == 0
 
     @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ class TestReceive:
 
     def test_json_of_bytes(self, queue: Queue) -> None:
         penstock("send", queue.phpmq, stdin=b"\xff\x00")
-        [told] = penstock("receive", queue.phpmq, "--json").json
-        assert base64.b64decode(told["body_base64"]) == b"\xff\x00"
+        [message] = penstock("receive", queue.phpmq, "--json").json
+        assert base64.b64decode(message["body_base64"]) == b"\xff\x00"
 
     def test_to_files(self, queue: Queue, tmp_path: Path) -> None:
         penstock("send", queue.phpmq, "a", "b")
@@ -220,8 +220,8 @@ class TestSspq:
     def test_send_and_receive(self, broker: BrokerProcess) -> None:
         url = broker.url("sspq")
         penstock("send", url, "--retries=7", "a", "b")
-        told = penstock("receive", url, "--count=2", "--json").json
-        assert [(each["body"], each["retries"]) for each in told] == [("a", 7), ("b", 7)]
+        messages = penstock("receive", url, "--count=2", "--json").json
+        assert [(each["body"], each["retries"]) for each in messages] == [("a", 7), ("b", 7)]
 
     def test_without_acknowledging_there_is_one(self, broker: BrokerProcess) -> None:
         outcome = penstock("receive", broker.url("sspq"), "--no-ack", "--count=2")
@@ -230,9 +230,9 @@ class TestSspq:
 
 class TestPing:
     def test_kokaq_answers(self, broker: BrokerProcess) -> None:
-        told = penstock("ping", broker.url("kokaq"), "--count=2", "--interval=0.01", "--json").json
-        assert [each["ailment"] for each in told] == [None, None]
-        assert all(each["answer_ms"] > 0 for each in told)
+        pings = penstock("ping", broker.url("kokaq"), "--count=2", "--interval=0.01", "--json").json
+        assert [each["ailment"] for each in pings] == [None, None]
+        assert all(each["answer_ms"] > 0 for each in pings)
 
     @pytest.mark.parametrize("protocol", ["phpmq", "sspq"])
     def test_the_others_accept(self, broker: BrokerProcess, protocol: str) -> None:
@@ -248,9 +248,9 @@ class TestPing:
         first, second = out.splitlines()
         assert (code, first) == (0, "Kokaq at 127.0.0.1:1: does not serve: Connection refused")
         assert second.startswith(f"Kokaq at {served}: connected in")
-        told = penstock("ping", f"kokaq://127.0.0.1:1,{served}", "--json").json
-        assert told[0] == {"address": "Kokaq at 127.0.0.1:1", "reason": "Connection refused"}
-        assert told[1]["ailment"] is None
+        pings = penstock("ping", f"kokaq://127.0.0.1:1,{served}", "--json").json
+        assert pings[0] == {"address": "Kokaq at 127.0.0.1:1", "reason": "Connection refused"}
+        assert pings[1]["ailment"] is None
         code, _, err = penstock("ping", "kokaq://127.0.0.1:1,127.0.0.1:2")
         assert (code, "none of 2 hosts serves" in err) == (1, True)
 

@@ -80,7 +80,7 @@ def test_a_replay_that_is_done_says_so(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_lakes_and_files_that_cannot_be(tmp_path: Path) -> None:
-    for lake, options, told in (
+    for lake, options, message in (
         ("ftp://host/x", (), "a local folder or s3://BUCKET/PATH"),
         ("s3://", (), "which bucket?"),
         ("s3://bucket/x", ("--store", "password=x"), "no store option 'password'"),
@@ -90,7 +90,7 @@ def test_lakes_and_files_that_cannot_be(tmp_path: Path) -> None:
         (tmp_path, ("--store", "region=x"), "store options are for s3://"),
     ):
         done = penstock("pipeline", "archive", "--lake", lake, "--once", *options, AWS_SECRET_ACCESS_KEY="")
-        assert (done.code, told in done.err) == (3, True), done.err
+        assert (done.code, message in done.err) == (3, True), done.err
     done = penstock("pipeline", "insight", "--lake", "s3://bucket/x", "--once", "--endpoint", "grpc://127.0.0.1:9")
     assert done.code != 0
     done = penstock("pipeline", "archive", "--table", "../up", "--once")

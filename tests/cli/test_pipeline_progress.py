@@ -71,9 +71,9 @@ def test_programs_are_told_of_each_batch_and_now_and_then_meanwhile(capsys: pyte
         shown.display.show(BUSY)
         shown.now = REPORT_EVERY
         shown.display.show(BUSY)
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["batches"] for each in told] == [2, 2]
-    assert (told[0]["doing"], told[0]["tasks"], told[0]["tasks_done"]) == (BUSY.doing, 8, 3)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["batches"] for each in lines] == [2, 2]
+    assert (lines[0]["doing"], lines[0]["tasks"], lines[0]["tasks_done"]) == (BUSY.doing, 8, 3)
     assert shown.text == ""
 
 

@@ -39,9 +39,9 @@ class Serving(subprocess.Popen[str]):
             assert self.poll() is None, self.communicate()[1]
             assert time.monotonic() < until
             time.sleep(0.02)
-        told = json.loads(self.ready.read_text())
-        assert told["pid"] == self.pid
-        listeners = told["listeners"]
+        ready = json.loads(self.ready.read_text())
+        assert ready["pid"] == self.pid
+        listeners = ready["listeners"]
         assert isinstance(listeners, list)
         return listeners
 
@@ -212,8 +212,8 @@ class TestConfig:
         file.write_text("\n[limits]\nconnections = 0\n")
         fault = f"{file}, line 3: limits.connections: 0 is not accepted; it is a whole number from 1 up"
         assert penstock("config", "check", file) == (2, "", f"penstock: {fault}\n")
-        told = penstock("config", "check", file, "--json")
-        assert (told.code, told.json) == (2, [{"ok": False, "error": fault, "more": []}])
+        outcome = penstock("config", "check", file, "--json")
+        assert (outcome.code, outcome.json) == (2, [{"ok": False, "error": fault, "more": []}])
 
     def test_show_tells_origins(self, tmp_path: Path) -> None:
         file = tmp_path / "x.toml"
@@ -226,17 +226,17 @@ class TestConfig:
         assert lines["limits.window"] == "65535"
 
     def test_show_as_json(self) -> None:
-        [told] = penstock("config", "show", "--ephemeral", "--json").json
-        assert told["options"]["ephemeral"] is True
-        assert told["origins"]["ephemeral"] == "the flag --ephemeral"
-        assert told["origins"]["data"] == "default"
+        [report] = penstock("config", "show", "--ephemeral", "--json").json
+        assert report["options"]["ephemeral"] is True
+        assert report["origins"]["ephemeral"] == "the flag --ephemeral"
+        assert report["origins"]["data"] == "default"
 
     def test_show_keeps_passwords_to_itself(self) -> None:
         url = "postgresql://mq:hush@h/d?sslpassword=hush&lease=5"
         shown = penstock("config", "show", PENSTOCK_JOURNAL_URL=url).out
-        [told] = penstock("config", "show", "--json", PENSTOCK_JOURNAL_URL=url).json
-        assert told["options"]["journal"]["url"] == "postgresql://mq:***@h/d?sslpassword=***&lease=5"
-        assert told["options"]["journal"]["url"] in shown
+        [report] = penstock("config", "show", "--json", PENSTOCK_JOURNAL_URL=url).json
+        assert report["options"]["journal"]["url"] == "postgresql://mq:***@h/d?sslpassword=***&lease=5"
+        assert report["options"]["journal"]["url"] in shown
         assert "hush" not in shown
 
     def test_token(self) -> None:
@@ -272,15 +272,15 @@ def test_variables_of_a_service_do_not_end_it(tmp_path: Path) -> None:
         code, log = process.end()
     lines = [json.loads(line) for line in log.splitlines()]
     assert code == 0
-    told = [line for line in lines if line["event"] == "an environment variable names no option and is ignored"]
-    assert [each["variable"] for each in told] == ["PENSTOCK_LIMIT_WINDOW"]
-    assert told[0]["nearest"] == "PENSTOCK_LIMITS_WINDOW"
+    unknown = [line for line in lines if line["event"] == "an environment variable names no option and is ignored"]
+    assert [each["variable"] for each in unknown] == ["PENSTOCK_LIMIT_WINDOW"]
+    assert unknown[0]["nearest"] == "PENSTOCK_LIMITS_WINDOW"
     (passed,) = [line for line in lines if line["event"] == "environment variables of a service are ignored"]
     assert passed["variables"].split() == sorted(set(others) - {"PENSTOCK_LIMIT_WINDOW"})
     checked = penstock("config", "check", PENSTOCK_LIMIT_WINDOW="7")
     assert (checked.code, "did you mean PENSTOCK_LIMITS_WINDOW?" in checked.err) == (0, True)
-    (told_as_json,) = penstock("config", "check", "--json", PENSTOCK_LIMIT_WINDOW="7").json
-    assert told_as_json["unknown"] == [{"variable": "PENSTOCK_LIMIT_WINDOW", "nearest": "PENSTOCK_LIMITS_WINDOW"}]
+    (report,) = penstock("config", "check", "--json", PENSTOCK_LIMIT_WINDOW="7").json
+    assert report["unknown"] == [{"variable": "PENSTOCK_LIMIT_WINDOW", "nearest": "PENSTOCK_LIMITS_WINDOW"}]
 
 
 def test_the_line_about_readiness_names_every_listener(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_between_protocols(broker: BrokerProcess, source: str, destination: str)
     outcome = penstock("shovel", here, there, "--wait=0.5", "--json", *create)
     assert outcome.code == 0, outcome
     confirmed = destination == "kokaq"
-    [told] = outcome.json
-    assert (told["moved"], told["confirmed"], told["interrupted"]) == (300, confirmed, False)
+    [report] = outcome.json
+    assert (report["moved"], report["confirmed"], report["interrupted"]) == (300, confirmed, False)
     assert ("does not confirm" in outcome.err) == (not confirmed)
     assert content(there) == BODIES
     assert content(here) == []

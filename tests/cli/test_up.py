@@ -47,14 +47,14 @@ def end(process: subprocess.Popen[str], number: int) -> tuple[str, str]:
     return process.communicate(timeout=120)
 
 
-def check_the_login_link(told: dict[str, Any]) -> None:
+def check_the_login_link(report: dict[str, Any]) -> None:
     """It is the console's address, and its token, which is behind the #, logs in an admin."""
-    link = urlsplit(told["console"])
-    assert f"{link.scheme}://{link.netloc}" == told["addresses"]["http"]
+    link = urlsplit(report["console"])
+    assert f"{link.scheme}://{link.netloc}" == report["addresses"]["http"]
     assert link.query == ""
     route, _, query = link.fragment.partition("?")
     assert route == "/login"
-    answer = Api(told["addresses"]["http"]).do("POST", "session", {"token": parse_qs(query)["token"][0]})
+    answer = Api(report["addresses"]["http"]).do("POST", "session", {"token": parse_qs(query)["token"][0]})
     assert answer["role"] == "admin"
 
 
@@ -62,10 +62,10 @@ def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
     """Whatever was cut off before, the demo after it must count exactly, with all that the journal has."""
     first = start(tmp_path)
     assert first.stdout is not None
-    told: dict[str, Any] = json.loads(first.stdout.readline())
-    assert set(told["addresses"]) == {"phpmq", "sspq", "kokaq", "flight", "http"}
-    check_the_login_link(told)
-    sent = penstock("send", f"phpmq://{told['addresses']['phpmq']}/jobs", "one", "two")
+    report: dict[str, Any] = json.loads(first.stdout.readline())
+    assert set(report["addresses"]) == {"phpmq", "sspq", "kokaq", "flight", "http"}
+    check_the_login_link(report)
+    sent = penstock("send", f"phpmq://{report['addresses']['phpmq']}/jobs", "one", "two")
     assert sent.code == 0, sent
     first.kill()  # nobody is left to stop the others; they end by themselves, and the next run waits for that
     first.communicate(timeout=60)
@@ -79,9 +79,9 @@ def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
     third = start(tmp_path, "--demo")
     out, errors = third.communicate(timeout=400)
     assert third.returncode == 0, errors
-    told = json.loads(out)
-    assert told["agree"] is True
-    counts = {(line["what"], line["queue"]): line["found"] for line in told["counts"]}
+    report = json.loads(out)
+    assert report["agree"] is True
+    counts = {(line["what"], line["queue"]): line["found"] for line in report["counts"]}
     assert counts["archived", "default/jobs"] == 2
     assert counts["this run, sent", "default/orders"] == 500
     assert counts["this run, dead: retries", "default/sspq"] == 5
@@ -93,11 +93,11 @@ def test_a_login_link_holds_until_it_is_revoked(tmp_path: Path) -> None:
         address, file = broker.addresses["http"], tmp_path / "admin-token"
         login = create_login_link(address, file)
         assert login is not None
-        told = {"addresses": broker.addresses, "console": login.link}
-        check_the_login_link(told)
+        report = {"addresses": broker.addresses, "console": login.link}
+        check_the_login_link(report)
         login.revoke()
         with pytest.raises(AssertionError, match="is unknown"):
-            check_the_login_link(told)
+            check_the_login_link(report)
         file.write_text("of another broker")
         assert create_login_link(address, file) is None
         assert create_login_link(address, tmp_path / "missing") is None

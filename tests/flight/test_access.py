@@ -132,8 +132,8 @@ class TestTokens:
             found = boss.act("lease", **theirs, instance="1", start=0)
             assert found["rows"] == 1
             wanted = {"reader": "theirs", "queue": "default/more", "instance": "2", "start": found["stop"]}
-            told = problem(lambda: consumer.act("lease", **wanted))
-            assert (told.code, "'theirs' belongs to another identity" in told.text) == ("denied", True)
+            refusal = problem(lambda: consumer.act("lease", **wanted))
+            assert (refusal.code, "'theirs' belongs to another identity" in refusal.text) == ("denied", True)
             assert boss.act("lease", **theirs, instance="1", start=0) == found
             boss.act("forget-reader", reader="theirs")
 

@@ -87,14 +87,16 @@ class TestProgress:
         kokaq.publish_many([b"x"] * 10, queue="lag/one")
         kokaq.publish_many([b"x"] * 5, queue="lag/two")
         positions = flight.read(queue="lag/one")["position"].to_pylist()
-        told = {"reader": "lagging", "position": positions[4]}
-        lag = flight.act("progress", queue="lag/one", **told)
+        reader = {"reader": "lagging", "position": positions[4]}
+        lag = flight.act("progress", queue="lag/one", **reader)
         assert lag["rows"] == 6
         assert 0 < lag["seconds"] < 60
-        assert flight.act("progress", pattern="lag/*", **told)["rows"] == 11
-        assert flight.act("progress", view="events", pattern="lag/*", **told)["rows"] == 12  # the second queue is made
+        assert flight.act("progress", pattern="lag/*", **reader)["rows"] == 11
+        assert (
+            flight.act("progress", view="events", pattern="lag/*", **reader)["rows"] == 12
+        )  # the second queue is made
         kokaq.publish(b"x", queue="lag/one")
-        assert flight.act("progress", queue="lag/one", **told)["rows"] == 7
+        assert flight.act("progress", queue="lag/one", **reader)["rows"] == 7
         latest = flight.act("status")["latest"]
         assert flight.act("progress", queue="lag/one", reader="lagging", position=latest) == {
             "rows": 0,
@@ -104,16 +106,16 @@ class TestProgress:
 
     def test_what_waits_for_a_consumer(self, flight: Flight, kokaq: Client) -> None:
         kokaq.publish_many([b"x"] * 10, queue="lag/consumed")
-        told = {"view": "leased", "queue": "lag/consumed", "reader": "lag/consumed"}
+        reader = {"view": "leased", "queue": "lag/consumed", "reader": "lag/consumed"}
         found = lease(flight, "lag/consumed", max_rows=4)
-        lag = flight.act("progress", position=found["stop"], **told)
+        lag = flight.act("progress", position=found["stop"], **reader)
         assert lag["rows"] == 6
         assert 0 < lag["seconds"] < 60
         [row] = [row for row in flight.act("readers") if row["reader"] == "lag/consumed"]
         seen = (row["view"], row["where"], row["position"], row["lag_rows"], row["leased"])
         assert seen == ("leased", "lag/consumed", found["stop"], 6, 4)
         lease(flight, "lag/consumed", start=found["stop"])
-        assert flight.act("progress", position=found["stop"], **told) == {"rows": 0, "seconds": 0, "lost_from": 0}
+        assert flight.act("progress", position=found["stop"], **reader) == {"rows": 0, "seconds": 0, "lost_from": 0}
 
     def test_who_has_no_name_is_not_noted(self, flight: Flight) -> None:
         assert flight.act("progress", reader="", position=1)["rows"] > 0

@@ -90,11 +90,11 @@ def test_readers_of_what_a_restore_has_lost_are_told_exactly_that(postgres: Serv
         broker.wait_until_ready()
         broker.api.publish("default/orders", *(f"new {number}" for number in range(100)))
         with Flight(broker.addresses["flight"]) as flight:
-            told = problem(lambda: flight.read(start=position, pattern="default/orders"))
-            assert told.code == "data-loss"
-            assert f"positions {kept} to {position - 1} are lost" in told.text
-            assert told.lost is not None
-            assert [row["payload"] for row in flight.rows(start=told.lost[1], pattern="default/orders")] == [
+            raised = problem(lambda: flight.read(start=position, pattern="default/orders"))
+            assert raised.code == "data-loss"
+            assert f"positions {kept} to {position - 1} are lost" in raised.text
+            assert raised.lost is not None
+            assert [row["payload"] for row in flight.rows(start=raised.lost[1], pattern="default/orders")] == [
                 b"new %d" % number for number in range(100)
             ]
             lag = flight.act("progress", reader="lake", view="messages", pattern="default/orders", position=position)
@@ -106,26 +106,26 @@ def test_readers_of_what_a_restore_has_lost_are_told_exactly_that(postgres: Serv
 
 def test_a_process_on_this_machine_maps_the_copies(running: Running) -> None:
     with running.flight() as flight:
-        told = flight.act("share", pattern="default/o*", machine=machine())
-    shared = msgspec.json.decode(json.dumps(told), type=Shared)
+        answer = flight.act("share", pattern="default/o*", machine=machine())
+    shared = msgspec.json.decode(json.dumps(answer), type=Shared)
     assert len(shared.extents) > 3
     reader = SharedExtentReader(int(shared.identity, 16), shared.extents)
     batches = arrow.read(reader, "messages", 1, queues=lambda name: True, columns=["payload"])
     assert [text.decode() for batch in batches for text in batch["payload"].to_pylist()] == PAYLOADS
-    assert postgres_password(running.url) not in json.dumps(told)
+    assert postgres_password(running.url) not in json.dumps(answer)
 
 
 def test_sql_sees_it(running: Running) -> None:
-    told = running.api.do("POST", "sql", {"query": "select count(*) as n from messages where queue = 'orders'"})
-    assert told["rows"] == [[len(PAYLOADS)]]
+    answer = running.api.do("POST", "sql", {"query": "select count(*) as n from messages where queue = 'orders'"})
+    assert answer["rows"] == [[len(PAYLOADS)]]
 
 
 def test_the_api_tells_of_it(running: Running) -> None:
-    told = running.api.get("journal")
-    assert (told["kind"], told["folder"]) == ("database", "")
+    journal = running.api.get("journal")
+    assert (journal["kind"], journal["folder"]) == ("database", "")
     segments = running.api.get("journal/segments")["items"]
-    assert len(segments) == told["segments"] > 3
-    assert told["bytes"] == sum(each["bytes"] for each in segments)
+    assert len(segments) == journal["segments"] > 3
+    assert journal["bytes"] == sum(each["bytes"] for each in segments)
     assert running.api.get("queues/default/orders")["ready"] == len(PAYLOADS)
 
 
@@ -158,14 +158,14 @@ def test_the_commands_read_it(running: Running) -> None:
 
 def test_nobody_is_told_the_password(running: Running) -> None:
     secret = postgres_password(running.url)
-    told = [
+    texts = [
         running.broker.log.read_text(),
         json.dumps(running.api.get("journal")),
         json.dumps(running.api.get("overview")),
     ]
-    told += [each.read_bytes().decode() for each in Path("/proc").glob("[0-9]*/cmdline") if is_ours(each, running)]
-    assert len(told) > 4
-    assert all(secret not in each for each in told)
+    texts += [each.read_bytes().decode() for each in Path("/proc").glob("[0-9]*/cmdline") if is_ours(each, running)]
+    assert len(texts) > 4
+    assert all(secret not in each for each in texts)
 
 
 def postgres_password(url: str) -> str:

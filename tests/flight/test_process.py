@@ -25,9 +25,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def run(told: bytes) -> tuple[int, list[Any]]:
+def run(settings: bytes) -> tuple[int, list[Any]]:
     """Exit code and the lines it says, when it is told this and nothing more."""
-    done = subprocess.run([sys.executable, "-m", "penstock.flight"], input=told, capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "penstock.flight"], input=settings, capture_output=True, check=False)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -56,12 +56,12 @@ def test_it_says_why_it_does_not_start(folder: Path, settings: dict[str, str], w
 
 
 def test_it_gives_way_to_the_broker(folder: Path) -> None:
-    told = json.dumps({"journal": f"file:{folder}", "address": "127.0.0.1:0"}).encode() + b"\n"
+    settings = json.dumps({"journal": f"file:{folder}", "address": "127.0.0.1:0"}).encode() + b"\n"
     command = [sys.executable, "-m", "penstock.flight"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(told)
+        process.stdin.write(settings)
         process.stdin.flush()
         process.stdout.readline()
         assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
@@ -73,7 +73,7 @@ def test_it_is_started_again_once_the_system_lets_us(folder: Path, monkeypatch: 
     words = io.StringIO()
     python = sys.executable
 
-    async def told(text: str) -> None:
+    async def logged(text: str) -> None:
         async with asyncio.timeout(60):
             while text not in words.getvalue():
                 await asyncio.sleep(0.02)
@@ -85,9 +85,9 @@ def test_it_is_started_again_once_the_system_lets_us(folder: Path, monkeypatch: 
             monkeypatch.setattr(sys, "executable", "/nowhere/python")
             assert process._process is not None
             process._process.kill()
-            await told("the Flight endpoint does not start")
+            await logged("the Flight endpoint does not start")
             monkeypatch.setattr(sys, "executable", python)
-            await told("the Flight endpoint is ready")
+            await logged("the Flight endpoint is ready")
         finally:
             await process.stop()
 

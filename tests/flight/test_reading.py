@@ -165,9 +165,9 @@ class TestPlanning:
 class TestInfo:
     def test_a_flight_for_each_queue(self, flight: Flight) -> None:
         infos = list(flight.client.list_flights(b"", flight.options))
-        told = {json.loads(info.app_metadata)["queue"]: json.loads(info.app_metadata) for info in infos}
-        assert {queue: facts["messages"] for queue, facts in told.items()} == dict.fromkeys(sorted(SENT.values()), 20)
-        assert all(facts["exact"] for facts in told.values())
+        queues = {json.loads(info.app_metadata)["queue"]: json.loads(info.app_metadata) for info in infos}
+        assert {queue: facts["messages"] for queue, facts in queues.items()} == dict.fromkeys(sorted(SENT.values()), 20)
+        assert all(facts["exact"] for facts in queues.values())
         assert [info.total_records for info in infos] == [20, 20, 20]
         assert infos[0].schema == arrow.MESSAGES
         table = flight.client.do_get(infos[0].endpoints[0].ticket, flight.options).read_all()

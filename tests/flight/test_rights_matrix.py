@@ -144,8 +144,8 @@ def answer(call: Call, flight: Flight, name: str) -> Any:
 @pytest.mark.parametrize("token", ["", "nothing", "nowhere"])
 def test_without_a_right_all_is_denied_in_the_same_words(broker: BrokerProcess, token: str) -> None:
     with Flight(broker.addresses["flight"], token=token) as flight:
-        told = {answer(call, flight, name) for _, call in CALLS.values() for name in (MINE, SECRET, GONE)}
-        assert told == {("denied", "the access rules do not let you do anything")}
+        answers = {answer(call, flight, name) for _, call in CALLS.values() for name in (MINE, SECRET, GONE)}
+        assert answers == {("denied", "the access rules do not let you do anything")}
         for raw in (lambda: flight.act_raw("no-such-action", b"{"), lambda: flight.read_raw(b"nonsense")):
             assert problem(raw).code == "denied"
 
