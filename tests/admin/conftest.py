@@ -1,4 +1,4 @@
-"""A broker with HTTP for the tests of a module, and queues of their own for each test."""
+"""A broker with HTTP for each test module, and new queues for each test."""
 
 from __future__ import annotations
 

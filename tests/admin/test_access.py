@@ -1,4 +1,4 @@
-"""Who may do what: every route by every role, tokens, logins, origins, and how often one may guess."""
+"""Access to the HTTP API: every route by every role, tokens, logins, origins, and the limit on failed logins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.terminal import Terminal
 from support.web import Answer, Api, WebBroker, eventually
 
 ID = "0" * 32
-#: A body with which each route that takes one can be asked, whether it then does something or not.
+#: A valid request body for each route that takes one.
 BODIES: dict[str, Any] = {
     "login": {"token": "nobody's"},
     "create-queue": {},
@@ -40,7 +40,7 @@ BODIES: dict[str, Any] = {
     "create-job": {"kind": "redrive", "queue": "here/one"},
     "create-backup": {"name": "matrix"},
     "begin-drain": {},
-    "stop": {},  # not confirmed: 400 is past the rights
+    "stop": {},  # not confirmed: the 400 comes after the check of rights
     "import-definitions": {},
     "create-token": {"name": "matrix", "may": ["view"]},
     "sql": {"query": "select 1"},
@@ -58,29 +58,29 @@ def path_for(route: Route, **places: str) -> str:
 def ask(api: Api, route: Route, **places: str) -> Answer:
     query: dict[str, Any] = {"queue": "*"} if route.name == "metrics-per-queue" else {}
     if route.name == "stream":
-        query = {"every": 100}  # out of range, so that it is past the rights and ends
+        query = {"every": 100}  # out of range, so that the request passes the check of rights and ends
     return api.ask(route.method, path_for(route, **places), BODIES.get(route.name), **query)
 
 
 @pytest.fixture(scope="module")
 def callers(broker: WebBroker) -> dict[str, Api]:
-    """For each role one that has it everywhere, one that has it in the namespace ``here``, and nobody."""
+    """Clients with each role everywhere, only in ``here`` or only in ``elsewhere``; and an anonymous one."""
     admin = broker.api
     admin.do("PUT", "queues/here/one", {})
-    found = {"nobody": Api(admin.address)}
+    clients = {"anonymous": Api(admin.address)}
     for role in ORDER:
-        found[role] = admin.token_for(role, [role], ["*"])
-        found[f"{role} here"] = admin.token_for(f"{role} here", [role], ["here/*"])
-        found[f"{role} elsewhere"] = admin.token_for(f"{role} elsewhere", [role], ["elsewhere/*"])
-    found["publisher"] = admin.token_for("publisher", ["publish", "consume", "administer", "read"], ["*"])
-    return found
+        clients[role] = admin.token_for(role, [role], ["*"])
+        clients[f"{role} here"] = admin.token_for(f"{role} here", [role], ["here/*"])
+        clients[f"{role} elsewhere"] = admin.token_for(f"{role} elsewhere", [role], ["elsewhere/*"])
+    clients["publisher"] = admin.token_for("publisher", ["publish", "consume", "administer", "read"], ["*"])
+    return clients
 
 
 def expected(route: Route, caller: str) -> bool:
-    """Whether the table of routes lets this caller in."""
+    """Whether the route table lets this caller in."""
     if route.scope == "open":
         return True
-    if caller == "nobody":
+    if caller == "anonymous":
         return False
     if route.scope == "known":
         return True
@@ -100,7 +100,7 @@ def expected(route: Route, caller: str) -> bool:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_by_every_caller(broker: WebBroker, callers: dict[str, Api], route: Route) -> None:
     for name, api in callers.items():
-        if route.name == "login" and name != "nobody":
+        if route.name == "login" and name != "anonymous":
             continue
         answer = ask(api, route)
         if route.name == "login":
@@ -109,14 +109,14 @@ def test_every_route_by_every_caller(broker: WebBroker, callers: dict[str, Api],
         let_in = answer.status not in (401, 403)
         assert let_in == expected(route, name), (route.name, name, answer)
         assert answer.status < 500 or answer.value["code"] in ("refused", "away"), (name, answer)
-        if name == "nobody" and not let_in:
+        if name == "anonymous" and not let_in:
             assert answer.status == 401
             assert answer.headers["www-authenticate"].startswith("Bearer")
     if route.name == "begin-drain":
         broker.api.do("DELETE", "drain")
 
 
-def test_lists_have_what_the_caller_may_see(api: Api, callers: dict[str, Api]) -> None:
+def test_lists_contain_only_what_the_caller_may_see(api: Api, callers: dict[str, Api]) -> None:
     for name in ("here/one", "elsewhere/two"):
         api.ask("PUT", f"/api/v1/queues/{name}", {})
     here = callers["view here"]
@@ -179,15 +179,15 @@ def test_on_a_terminal_the_first_token_is_shown_once(tmp_path: Path) -> None:
         assert not (data / "admin-token").exists()
 
 
-def test_an_ephemeral_broker_without_a_place_for_the_first_token_has_none(tmp_path: Path) -> None:
+def test_an_ephemeral_broker_that_cannot_show_a_first_token_creates_none(tmp_path: Path) -> None:
     with WebBroker(tmp_path, admin_token_file="", ephemeral=True) as broker:
         assert "--admin-token-file" in broker.log.read_text()
         assert "pk_" not in broker.log.read_text()
         assert Api(broker.addresses["http"]).ask("GET", "/readyz").status == 200
 
 
-def test_a_first_token_that_can_not_be_handed_over_is_not_made(tmp_path: Path) -> None:
-    """The next start makes one: else nobody could ever log in."""
+def test_a_first_token_that_cannot_be_shown_is_not_created(tmp_path: Path) -> None:
+    """The next start creates it; otherwise no one could ever log in."""
     file = tmp_path / "folder" / "token"
     broker = WebBroker(tmp_path, admin_token_file=str(file))
     with pytest.raises(AssertionError, match=r"--admin-token-file .*/token can not be written: No such file"):
@@ -199,7 +199,7 @@ def test_a_first_token_that_can_not_be_handed_over_is_not_made(tmp_path: Path) -
 
 
 def test_a_start_that_fails_does_not_use_up_the_first_token(tmp_path: Path) -> None:
-    """It is shown once: whoever repairs the configuration still needs it."""
+    """The token is shown once, and the operator who repairs the configuration still needs it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         broker = WebBroker(tmp_path, admin_token_file="", http=f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(AssertionError, match="the broker ended at once"):
@@ -208,7 +208,7 @@ def test_a_start_that_fails_does_not_use_up_the_first_token(tmp_path: Path) -> N
         assert not (broker.data / "tokens.json").exists()
 
 
-def test_a_token_is_made_listed_and_revoked(api: Api) -> None:
+def test_a_token_is_created_listed_and_revoked(api: Api) -> None:
     made = api.do("POST", "tokens", {"name": "ci", "may": ["operate", "read"], "where": ["a/*", "b/c"]})
     other = api.with_token(made["token"])
     assert other.get("session")["identity"] == "ci"
@@ -218,13 +218,13 @@ def test_a_token_is_made_listed_and_revoked(api: Api) -> None:
     assert api.refused("DELETE", f"tokens/{made['summary']['id']}")["code"] == "not-found"
 
 
-def test_an_expired_token_is_worth_nothing(api: Api) -> None:
+def test_an_expired_token_is_rejected(api: Api) -> None:
     made = api.do("POST", "tokens", {"name": "short", "may": ["view"], "expires_in_seconds": 0.001})
     assert api.with_token(made["token"]).refused("GET", "session")["code"] == "unauthenticated"
     assert [each["expired"] for each in api.get("tokens")["items"] if each["name"] == "short"] == [True]
 
 
-def test_the_last_admin_token_stays(tmp_path: Path) -> None:
+def test_the_last_admin_token_cannot_be_revoked(tmp_path: Path) -> None:
     with WebBroker(tmp_path) as broker:
         (only,) = broker.api.get("tokens")["items"]
         assert "last admin token" in broker.api.refused("DELETE", f"tokens/{only['id']}")["detail"]
@@ -240,7 +240,7 @@ def test_the_last_admin_token_stays(tmp_path: Path) -> None:
         ({"name": "x", "may": ["view"], "expires_in_seconds": 0}, "body.expires_in_seconds"),
     ],
 )
-def test_bad_tokens_are_not_made(api: Api, body: Any, field: str) -> None:
+def test_bad_token_requests_are_rejected(api: Api, body: Any, field: str) -> None:
     assert api.refused("POST", "tokens", body)["field"] == field
 
 
@@ -290,7 +290,7 @@ def test_a_login_outlives_a_restart_and_a_revoked_token_does_not(tmp_path: Path)
     ],
     ids=["origin", "null", "malformed", "fetch"],
 )
-def test_pages_of_others_change_nothing(api: Api, headers: dict[str, str]) -> None:
+def test_pages_of_other_origins_change_nothing(api: Api, headers: dict[str, str]) -> None:
     cookie = log_in(api).headers["set-cookie"].partition(";")[0]
     page = Api(api.address, headers={"cookie": cookie, **headers})
     assert page.refused("PUT", "queues/default/evil", {})["code"] == "denied"
@@ -298,7 +298,7 @@ def test_pages_of_others_change_nothing(api: Api, headers: dict[str, str]) -> No
     assert log_in(api, headers).status == 403
 
 
-def test_guessing_is_limited(tmp_path: Path) -> None:
+def test_failed_logins_are_limited(tmp_path: Path) -> None:
     with WebBroker(tmp_path) as broker:
         guesser = Api(broker.addresses["http"])
         codes = [guesser.refused("POST", "session", {"token": f"guess {n}"})["code"] for n in range(FAILURES + 2)]
@@ -308,12 +308,12 @@ def test_guessing_is_limited(tmp_path: Path) -> None:
         seconds = int(answer.headers["retry-after"])
         assert 40 < seconds <= FAILURE_SECONDS + 1
         assert answer.value["detail"].endswith(f"wait {seconds} seconds")
-        # others may have the same address, that of a proxy: a token that is known is accepted
+        # Valid tokens are still accepted: clients behind one proxy share its address.
         assert log_in(broker.api).status == 200
         assert broker.api.get("session")["role"] == "admin"
 
 
-def test_logins_by_one_token_end_none_by_others(api: Api, callers: dict[str, Api]) -> None:
+def test_logins_with_one_token_end_no_logins_with_other_tokens(api: Api, callers: dict[str, Api]) -> None:
     def session(login: Answer) -> int:
         cookie = login.headers["set-cookie"].partition(";")[0]
         return Api(api.address, headers={"cookie": cookie}).ask("GET", "/api/v1/session").status
@@ -324,16 +324,16 @@ def test_logins_by_one_token_end_none_by_others(api: Api, callers: dict[str, Api
     assert [session(each) for each in (first, logins[0], logins[-1])] == [401, 200, 200]
 
 
-async def _everybody(asked: AskRights) -> Allowed:
-    return Allowed(open=True, identity=asked.token)
+async def _allow_everyone(request: AskRights) -> Allowed:
+    return Allowed(open=True, identity=request.token)
 
 
-def test_the_token_with_most_logins_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_with_most_logins_loses_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gatekeeper_module, "MOST_LOGINS", 6)
 
     async def story() -> None:
         store = StateFile("")
-        gatekeeper = Gatekeeper(_everybody, store)
+        gatekeeper = Gatekeeper(_allow_everyone, store)
         cookies = [(await gatekeeper.log_in("", token))[0] for token in "abcccccdd"]
         kept = [bool(store.rows("select 1 from logins where cookie = ?", (digest_of(each),))) for each in cookies]
         assert "".join(token for token, there in zip("abcccccdd", kept, strict=True) if there) == "abccdd"
@@ -356,7 +356,7 @@ def test_answers_have_strict_headers(api: Api) -> None:
 # The audit log
 
 
-def test_every_change_is_written_down(api: Api, queue: str, callers: dict[str, Api]) -> None:
+def test_every_change_is_in_the_audit_log(api: Api, queue: str, callers: dict[str, Api]) -> None:
     path = f"queues/{queue}"
     version = api.get(path)["version"]
     api.do("PATCH", path, {"max_depth": 3}, {"If-Match": version})
@@ -379,7 +379,7 @@ def test_every_change_is_written_down(api: Api, queue: str, callers: dict[str, A
     assert api.get("audit", since=done["at"], until=entries[1]["at"], target=queue)["items"] == [done]
 
 
-def test_actors_of_one_name_are_known_by_their_tokens(api: Api, queue: str) -> None:
+def test_actors_of_one_name_are_distinguished_by_their_tokens(api: Api, queue: str) -> None:
     tokens = [api.do("POST", "tokens", {"name": "twin", "may": ["operate"]}) for _ in range(2)]
     for each in tokens:
         api.with_token(each["token"]).do("POST", f"queues/{queue}/pause")
@@ -397,7 +397,7 @@ def test_actors_of_one_name_are_known_by_their_tokens(api: Api, queue: str) -> N
     assert rows == [[3]]
 
 
-def test_a_token_of_the_configuration_is_known_by_its_hash(tmp_path: Path) -> None:
+def test_a_token_of_the_configuration_is_identified_by_its_hash(tmp_path: Path) -> None:
     digest = digest_of("a token of the configuration")
     with WebBroker(tmp_path, access=[{"token_sha256": digest, "may": ["view"]}]) as broker:
         broker.api.with_token("a token of the configuration").refused("PUT", "queues/default/x", {})
@@ -405,7 +405,7 @@ def test_a_token_of_the_configuration_is_known_by_its_hash(tmp_path: Path) -> No
         assert (entry["who"], entry["token"]) == (f"token {digest[:16]}", f"sha256:{digest[:16]}")
 
 
-def test_what_changes_nothing_drops_no_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_change_nothing_drop_no_audit_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "MOST_ENTRIES", 10)
     monkeypatch.setattr(audit, "LOOK_EVERY", 5)
     store = StateFile("")
@@ -423,7 +423,7 @@ def test_what_changes_nothing_drops_no_changes(monkeypatch: pytest.MonkeyPatch) 
     store.close()
 
 
-def test_over_tls_the_cookie_is_for_tls_alone(tmp_path: Path) -> None:
+def test_over_tls_the_cookie_is_secure(tmp_path: Path) -> None:
     certificate = Authority(tmp_path / "ca").sign("localhost")
     http = {"address": "127.0.0.1:0", "tls_certificate": str(certificate.path), "tls_key": str(certificate.key)}
     with WebBroker(tmp_path, http=http) as broker:

@@ -1,4 +1,4 @@
-"""The ASGI application alone: what happens to requests when something around them is short or broken."""
+"""The ASGI application alone: requests while memory is short or the audit log is broken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.admin.store import StateFile
 from penstock.companions.rights import Allowed, AskRights
 
 
-async def _everything(asked: AskRights) -> Allowed:
+async def _allow_everything(request: AskRights) -> Allowed:
     return Allowed(open=True, identity="somebody")
 
 
@@ -29,7 +29,7 @@ class Rig:
     def __init__(self, store: StateFile) -> None:
         self.faults: list[BaseException] = []
         self.go_on = asyncio.Event()
-        gatekeeper = Gatekeeper(_everything, store)
+        gatekeeper = Gatekeeper(_allow_everything, store)
         self.app = App(
             {"publish": self._publish},
             gatekeeper,
@@ -44,7 +44,7 @@ class Rig:
         return Response({"ids": []})
 
     async def ask(self, size: int) -> tuple[int, Any]:
-        """Publish something of so many bytes. The status and the body."""
+        """Publish a payload of ``size`` bytes. Returns status and body."""
         sent: list[dict[str, Any]] = []
         body = json.dumps({"messages": [{"payload": "x" * size}]}).encode()
         scope = {
@@ -85,7 +85,7 @@ def test_bodies_of_all_clients_are_bounded_together() -> None:
     asyncio.run(story())
 
 
-def test_what_was_done_is_answered_so_though_the_audit_log_can_not_be_written() -> None:
+def test_a_completed_request_succeeds_even_if_the_audit_log_cannot_be_written() -> None:
     async def story() -> None:
         store = StateFile("")
         rig = Rig(store)

@@ -44,7 +44,7 @@ from support.commands import COMMAND, environment
 from support.web import Api, WebBroker, eventually, path_of
 
 
-def test_the_overview_tells_how_it_is(broker: WebBroker, api: Api, queue: str) -> None:
+def test_the_overview_reports_the_state_of_the_broker(broker: WebBroker, api: Api, queue: str) -> None:
     api.publish(queue, "x", "y")
     overview = api.get("overview")
     assert overview["ready"]
@@ -76,7 +76,7 @@ def test_health(broker: WebBroker) -> None:
     assert anonymous.ask("POST", "/healthz").value["code"] == "method-not-allowed"
 
 
-def test_a_drain_lets_the_queues_get_empty(broker: WebBroker, api: Api, queue: str) -> None:
+def test_a_drain_lets_clients_empty_the_queues(broker: WebBroker, api: Api, queue: str) -> None:
     api.publish(queue, "x")
     try:
         assert api.do("PUT", "drain", {})["active"]
@@ -105,7 +105,7 @@ def test_a_drained_broker_stops_by_itself(tmp_path: Path) -> None:
         assert broker.ended() == 0
 
 
-def test_a_stop_is_confirmed(tmp_path: Path) -> None:
+def test_a_stop_needs_confirmation(tmp_path: Path) -> None:
     with WebBroker(tmp_path) as broker:
         assert broker.api.refused("POST", "stop", {"confirm": "please"})["field"] == "body.confirm"
         broker.api.do("POST", "stop", {"confirm": "stop"})
@@ -115,7 +115,7 @@ def test_a_stop_is_confirmed(tmp_path: Path) -> None:
 # Definitions
 
 
-def test_definitions_make_another_broker_alike(api: Api, queue: str, tmp_path: Path) -> None:
+def test_definitions_configure_another_broker_the_same_way(api: Api, queue: str, tmp_path: Path) -> None:
     api.do("PUT", f"queues/{path_of('défs/a b/c')}", {"rules": {"max_depth": 9, "default_ttl_seconds": 0.5}})
     toml = api.ask("GET", "/api/v1/definitions", format="toml").body
     with WebBroker(tmp_path) as other:
@@ -136,7 +136,7 @@ def test_definitions_make_another_broker_alike(api: Api, queue: str, tmp_path: P
         assert set(there.get("definitions")["queues"]) == {"default/sspq"}
 
 
-def test_a_dry_run_is_no_change_in_the_audit_log(api: Api) -> None:
+def test_a_dry_run_adds_nothing_to_the_audit_log(api: Api) -> None:
     wanted: Any = {"queues": {"default/dry": {}}}
     api.do("POST", "definitions?dry_run=true", wanted)
     [entry, *_] = api.get("audit", action="import-definitions")["items"]
@@ -181,7 +181,7 @@ def test_an_import_that_would_be_refused_half_way_changes_nothing(
 
 
 class _Refusing(WatchedBroker):
-    """A broker that refuses the third queue, as somebody else has just made it."""
+    """A broker that refuses the third queue, as if another client had just created it."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -194,7 +194,7 @@ class _Refusing(WatchedBroker):
             self.made.append(request.name)
 
 
-def test_an_import_that_is_refused_half_way_says_what_was_done() -> None:
+def test_an_import_that_is_refused_half_way_reports_completed_changes() -> None:
     broker = _Refusing()
     changes = [Change(what="queue", name=f"a/{n}", action="create", after=QueueRules()) for n in range(1, 6)]
     with pytest.raises(ApiProblem) as caught:
@@ -225,7 +225,7 @@ OPEN_METRICS = {"accept": "application/openmetrics-text"}
 
 
 def samples(text: str) -> dict[str, float]:
-    """Of an OpenMetrics text, which must be as the format asks."""
+    """The samples of an OpenMetrics text, whose syntax is checked."""
     lines = text.split("\n")
     assert lines[-2:] == ["# EOF", ""]
     families: dict[str, str] = {}
@@ -262,7 +262,7 @@ def test_metrics_are_open_metrics(api: Api, queue: str) -> None:
     assert after['penstock_commit_seconds_bucket{le="+Inf"}'] == after["penstock_commit_seconds_count"]
 
 
-def test_metrics_by_queue_are_bounded(api: Api, queue: str) -> None:
+def test_metrics_per_queue_are_bounded(api: Api, queue: str) -> None:
     api.publish(queue, "x")
     text = api.ask("GET", "/metrics/per-queue", headers=OPEN_METRICS, queue=queue).body.decode()
     found = samples(text)
@@ -275,7 +275,7 @@ def test_metrics_by_queue_are_bounded(api: Api, queue: str) -> None:
 
 
 def test_queues_beyond_the_limit_have_no_series_and_are_counted(tmp_path: Path) -> None:
-    """A scrape of too many must not fail: the alert would say that the broker is down."""
+    """A scrape of too many queues must not fail: the alert would say that the broker is down."""
     queues: dict[str, Any] = {f"many/q{n:04}": {} for n in range(MOST_SERIES + 5)}
     with WebBroker(tmp_path) as broker:
         broker.api.do("POST", "definitions", {"queues": queues})
@@ -330,7 +330,7 @@ def test_the_build_and_the_processes_are_measured(broker: WebBroker, api: Api) -
     assert abs(found['process_open_fds{process="broker"}'] - len(list((own / "fd").iterdir()))) < 20
 
 
-def test_metrics_can_be_for_everybody(tmp_path: Path) -> None:
+def test_metrics_can_be_public(tmp_path: Path) -> None:
     with WebBroker(tmp_path, http={"address": "127.0.0.1:0", "public_metrics": True}) as broker:
         anonymous = Api(broker.addresses["http"])
         assert samples(anonymous.ask("GET", "/metrics", headers=OPEN_METRICS).body.decode())["penstock_queues"] == 1
@@ -342,7 +342,7 @@ def test_metrics_can_be_for_everybody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["a file", "a link", "a broker"])
-def test_what_is_in_the_way_of_its_socket_is_left_alone(tmp_path: Path, what: str) -> None:
+def test_a_file_at_the_path_of_the_socket_is_left_alone(tmp_path: Path, what: str) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as listening:
         if what == "a file":
@@ -359,17 +359,17 @@ def test_what_is_in_the_way_of_its_socket_is_left_alone(tmp_path: Path, what: st
         assert os.path.lexists(path)
 
 
-def test_its_socket_is_for_its_user_and_group_and_goes_at_the_end(tmp_path: Path) -> None:
+def test_the_socket_is_for_its_user_and_group_and_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(path))  # as a crash leaves it
+        stale.bind(str(path))  # as a crash would leave it
     with WebBroker(tmp_path, http=f"unix:{path}") as broker:
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
         broker.stop()
     assert not path.exists()
 
 
-def test_definitions_that_are_nested_too_deeply_are_told(api: Api) -> None:
+def test_definitions_that_are_nested_too_deeply_are_rejected(api: Api) -> None:
     problem = api.refused("POST", "definitions", b"a=" + b"[" * 20_000, {"content-type": "application/toml"})
     assert (problem["code"], problem["field"]) == ("bad-request", "body")
 
@@ -394,7 +394,7 @@ def events(api: Api, **query: Any) -> Generator[tuple[str, Any], None, None]:
                 yield name, json.loads(text[6:])
 
 
-def test_the_stream_tells_what_happens(api: Api, queue: str) -> None:
+def test_the_stream_reports_changes(api: Api, queue: str) -> None:
     latest: dict[str, Any] = {}
     published = False
     for name, value in events(api, queue=queue, every=0.5):
@@ -407,14 +407,14 @@ def test_the_stream_tells_what_happens(api: Api, queue: str) -> None:
     assert {"overview", "queue"} <= latest.keys()
 
 
-def test_the_stream_is_for_who_may_see(api: Api, queue: str) -> None:
+def test_the_stream_needs_the_right_to_view(api: Api, queue: str) -> None:
     blind = api.token_for("blind", ["view"], ["elsewhere/*"])
     assert blind.ask("GET", "/api/v1/stream", queue=queue).value["field"] == "query.queue"
     assert api.ask("GET", "/api/v1/stream", every=0).value["field"] == "query.every"
 
 
-def test_streams_end_when_their_clients_go(api: Api) -> None:
-    """Else a console that is opened often enough would get no more of them."""
+def test_streams_end_when_their_clients_disconnect(api: Api) -> None:
+    """Otherwise a console that is opened often enough could open no more streams."""
     for _ in range(MOST_STREAMS + 10):
         with closing(events(api, every=60)) as found:
             assert next(found)[0] == "overview"
@@ -441,7 +441,7 @@ def test_a_stream_ends_with_its_login(api: Api) -> None:
 # Backups
 
 
-def test_backups_are_beside_the_data_unless_that_can_not_be_written(tmp_path: Path) -> None:
+def test_backups_are_beside_the_data_unless_that_folder_is_read_only(tmp_path: Path) -> None:
     data = tmp_path / "new" / "data"
     assert default_backups(str(data)) == f"{data}-backups"
     (tmp_path / "new").write_text("")  # a folder that can't be written, for root as well
@@ -491,7 +491,7 @@ def test_a_backup_under_load_has_every_confirmed_message(tmp_path: Path) -> None
         assert [each["payload"]["value"] for each in page] == confirmed[: len(page)]
 
 
-def test_a_copy_that_is_cancelled_leaves_nothing(broker: WebBroker, tmp_path: Path) -> None:
+def test_a_cancelled_copy_leaves_nothing_behind(broker: WebBroker, tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="cancelled"):
         copy_journal(str(broker.data), str(tmp_path / "copy"), lambda size: False)
     assert list(tmp_path.iterdir()) == []
@@ -500,7 +500,7 @@ def test_a_copy_that_is_cancelled_leaves_nothing(broker: WebBroker, tmp_path: Pa
 # The process
 
 
-def test_a_process_that_is_killed_comes_back(tmp_path: Path) -> None:
+def test_a_killed_process_is_restarted(tmp_path: Path) -> None:
     with WebBroker(tmp_path) as broker:
         children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
         (child,) = [int(each) for each in children]
@@ -509,7 +509,7 @@ def test_a_process_that_is_killed_comes_back(tmp_path: Path) -> None:
         assert broker.api.get("overview")["ready"]
 
 
-def test_an_address_in_use_is_told(tmp_path: Path) -> None:
+def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -520,7 +520,7 @@ def test_an_address_in_use_is_told(tmp_path: Path) -> None:
     assert f"http can not listen on {address}: Address already in use" in broker.log.read_text()
 
 
-def test_an_ephemeral_broker_has_http_too(tmp_path: Path) -> None:
+def test_an_ephemeral_broker_serves_http(tmp_path: Path) -> None:
     with WebBroker(tmp_path, ephemeral=True) as broker:
         api = broker.api
         api.do("PUT", "queues/default/short", {})
@@ -533,12 +533,12 @@ def test_an_ephemeral_broker_has_http_too(tmp_path: Path) -> None:
         assert api.refused("POST", "backups", {})["code"] == "refused"
 
 
-def test_http_can_be_off(tmp_path: Path) -> None:
+def test_http_can_be_turned_off(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, http="off") as broker:
         assert "http" not in broker.addresses
 
 
-def test_nothing_is_at_other_paths(api: Api) -> None:
+def test_other_paths_are_not_found(api: Api) -> None:
     for path in ("/nothing", "/api/v1", "/api/v1/", "/api/v2/queues", "//", "/api/v1/queues/default", "/%ff"):
         assert api.ask("GET", path).status in (400, 404)
 

@@ -1,4 +1,4 @@
-"""Clients of HTTP that take their time, and those that must be heard all the same."""
+"""Slow and stalled HTTP clients, and the clients that must still be served."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from support.brokers import companion
 from support.certificates import Authority, client_context
 from support.web import Api, WebBroker, eventually
 
-#: More than there are places, whatever each of them has begun.
+#: More clients than the server keeps, whatever each of them has sent.
 CROWD = AUTHENTICATED + UNAUTHENTICATED + 50
-#: Bytes that the system keeps for a connection at both ends, and more than the process reads at a time.
+#: More than the system buffers for a connection at both ends, and than the process reads at a time.
 READ_AHEAD = 64 * 2**20
 LOGIN = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BEGUN = {
@@ -36,7 +36,7 @@ BEGUN = {
 }
 
 
-def _dialled(api: Api) -> socket.socket:
+def _dial(api: Api) -> socket.socket:
     where = urlsplit(api.address)
     return socket.create_connection((where.hostname, where.port), timeout=20)
 
@@ -46,27 +46,27 @@ def _crowd(api: Api, begun: bytes, size: int = CROWD) -> Iterator[list[socket.so
     with ExitStack() as stack:
         clients = []
         for _ in range(size):
-            clients.append(stack.enter_context(_dialled(api)))
-            with suppress(OSError):  # it has made room for another one
+            clients.append(stack.enter_context(_dial(api)))
+            with suppress(OSError):  # it was closed to make room for another client
                 clients[-1].sendall(begun)
         yield clients
 
 
-def _works(api: Api) -> None:
-    """Everything that others need is answered."""
+def check_others_are_served(api: Api) -> None:
+    """Check that probes, metrics, the API and logins are answered."""
     for path in ("/healthz", "/readyz", "/", "/metrics", "/api/v1/overview"):
         assert api.ask("GET", path).status == 200, path
     assert api.with_token("").ask("POST", "/api/v1/session", {"token": api.token}).status == 200
 
 
 @pytest.mark.parametrize("begun", BEGUN.values(), ids=BEGUN)
-def test_clients_without_a_token_keep_nobody_out(api: Api, begun: bytes) -> None:
+def test_clients_without_a_token_keep_no_one_out(api: Api, begun: bytes) -> None:
     with _crowd(api, begun):
-        _works(api)
+        check_others_are_served(api)
 
 
-def test_unfinished_requests_with_a_token_keep_no_probe_out(tmp_path: Path) -> None:
-    """They have their places, and later requests are rejected; probes and logins need none of them."""
+def test_unfinished_requests_with_a_token_do_not_block_probes(tmp_path: Path) -> None:
+    """They fill the limit for authenticated requests; probes and logins do not count against it."""
     with WebBroker(tmp_path) as broker:
         api = broker.api
         api.do("PUT", "queues/default/q", {})
@@ -74,9 +74,9 @@ def test_unfinished_requests_with_a_token_keep_no_probe_out(tmp_path: Path) -> N
         head += b"Expect: 100-continue\r\nAuthorization: Bearer " + api.token.encode() + b"\r\n\r\n"
         with ExitStack() as stack:
             for _ in range(AUTHENTICATED):
-                client = stack.enter_context(_dialled(api))
+                client = stack.enter_context(_dial(api))
                 client.sendall(head)
-                assert client.recv(12) == b"HTTP/1.1 100"  # the token is known, and the body is waited for
+                assert client.recv(12) == b"HTTP/1.1 100"  # the token is valid, and the server awaits the body
             late = api.ask("GET", "/api/v1/overview")
             assert (late.status, late.value["code"]) == (429, "too-many")
             assert Api(api.address).ask("GET", "/healthz").status == 200
@@ -84,32 +84,32 @@ def test_unfinished_requests_with_a_token_keep_no_probe_out(tmp_path: Path) -> N
         eventually(lambda: api.ask("GET", "/api/v1/overview").status == 200)
 
 
-def test_clients_that_keep_a_connection_keep_nobody_out(api: Api) -> None:
+def test_idle_connections_keep_no_one_out(api: Api) -> None:
     head = (
         b"GET /api/v1/session HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + api.token.encode() + b"\r\n\r\n"
     )
     with _crowd(api, head, AUTHENTICATED + 50) as clients:
         assert clients[-1].recv(12) == b"HTTP/1.1 200"
-        _works(api)
+        check_others_are_served(api)
 
 
-def test_tls_handshakes_that_are_not_finished_keep_nobody_out(tmp_path: Path) -> None:
+def test_unfinished_tls_handshakes_keep_no_one_out(tmp_path: Path) -> None:
     made = Authority(tmp_path / "authority").sign("localhost")
     http = {"address": "127.0.0.1:0", "tls_certificate": str(made.path), "tls_key": str(made.key)}
     with WebBroker(tmp_path, http=http) as broker:
         where = Api(broker.addresses["http"])
         crowd = _crowd(where, b"\x16\x03\x01", 3 * HANDSHAKES)
-        with crowd, _dialled(where) as plain, client_context().wrap_socket(plain) as client:
+        with crowd, _dial(where) as plain, client_context().wrap_socket(plain) as client:
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
-            # those who made room are gone: each handshake takes a file descriptor and 300 kB
+            # Evicted handshakes are freed: each takes a file descriptor and 300 kB.
             assert len(list(Path(f"/proc/{companion(broker, 'penstock.admin')}/fd").iterdir())) < HANDSHAKES + 100
 
 
-def test_clients_that_leave_their_answers_make_room(broker: WebBroker) -> None:
-    """They ask for more than the system's buffers hold: an answer on its way is no reason to keep a place."""
+def test_clients_that_do_not_read_their_answers_are_evicted(broker: WebBroker) -> None:
+    """Unread answers exceed the system's buffers: an answer in flight does not protect a connection from eviction."""
     where = urlsplit(broker.api.address)
-    asked = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100
+    pipelined = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100
     before = _files(broker)
     with ExitStack() as stack:
         for _ in range(UNAUTHENTICATED + 20):
@@ -117,20 +117,20 @@ def test_clients_that_leave_their_answers_make_room(broker: WebBroker) -> None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.settimeout(20)
             client.connect((where.hostname, where.port))
-            client.sendall(asked)
+            client.sendall(pipelined)
             assert client.recv(12) == b"HTTP/1.1 200"
         assert _files(broker) - before <= UNAUTHENTICATED + 5
-        _works(broker.api)
+        check_others_are_served(broker.api)
 
 
-def test_clients_that_do_not_close_over_tls_make_room(tmp_path: Path) -> None:
-    """The end of a TLS connection waits for the client's, which may never come."""
+def test_clients_that_do_not_close_tls_are_evicted(tmp_path: Path) -> None:
+    """TLS shutdown waits for the client's close-notify, which may never come."""
     made = Authority(tmp_path / "authority").sign("localhost")
     http = {"address": "127.0.0.1:0", "tls_certificate": str(made.path), "tls_key": str(made.key)}
     with WebBroker(tmp_path, http=http) as broker, ExitStack() as stack:
         where, context, before = Api(broker.addresses["http"]), client_context(), _files(broker)
         for _ in range(UNAUTHENTICATED + 20):
-            plain = stack.enter_context(_dialled(where))
+            plain = stack.enter_context(_dial(where))
             client = stack.enter_context(context.wrap_socket(plain))
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
@@ -138,32 +138,32 @@ def test_clients_that_do_not_close_over_tls_make_room(tmp_path: Path) -> None:
 
 
 def _files(broker: WebBroker) -> int:
-    """Files that the HTTP process has open: connections, above all."""
+    """How many files the HTTP process has open, most of them connections."""
     return len(os.listdir(f"/proc/{companion(broker, 'penstock.admin')}/fd"))
 
 
 def test_a_head_is_small_however_it_arrives(api: Api) -> None:
-    """One of 60,000 headers is not parsed in one go."""
-    with _dialled(api) as client:
+    """A head of 60,000 headers is not parsed in one go."""
+    with _dial(api) as client:
         with suppress(ConnectionResetError, BrokenPipeError):
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * 60_000 + b"\r\n")
         assert not _answers(client).startswith(b"HTTP/1.1 200")
 
 
 def test_a_body_that_is_too_large_without_a_token_ends_its_connection(api: Api) -> None:
-    """Tiny chunks take long to parse: none is after the answer."""
-    with _dialled(api) as client:
+    """Tiny chunks take long to parse: none is parsed after the answer."""
+    with _dial(api) as client:
         with suppress(ConnectionResetError, BrokenPipeError):
             client.sendall(LOGIN + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 20_000)
         assert b"connection: close" in _answers(client).lower()
 
 
-def test_tiny_chunks_of_others_wait_in_line() -> None:
-    """One connection parses one piece in a turn of the loop, however many have more; small reads are not delayed."""
+def test_tiny_chunks_are_parsed_one_connection_at_a_time() -> None:
+    """Only one large read is parsed in each turn of the loop; small reads are not delayed."""
     pieces: list[int] = []
 
     class Recorder:
-        """Serves nothing: records what it would parse."""
+        """A connection that records the pieces it would parse."""
 
         authenticated = False
 
@@ -193,7 +193,7 @@ def test_tiny_chunks_of_others_wait_in_line() -> None:
 
 
 def _answers(client: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
+    """Everything received until the server closes."""
     answers = b""
     with suppress(ConnectionResetError):
         while part := client.recv(10_000):
@@ -208,10 +208,10 @@ def test_a_body_without_a_token_is_small(api: Api) -> None:
 
 
 def test_a_body_of_two_lengths_is_refused_and_its_connection_closed(api: Api) -> None:
-    """A proxy that goes by the other length would take the rest for the next client's request."""
+    """A proxy that uses the other length would take the rest for the next client's request."""
     smuggled = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     lengths, body = b"Content-Length: 3\r\nTransfer-Encoding: chunked", b"0\r\n\r\n"
-    with _dialled(api) as client:
+    with _dial(api) as client:
         client.sendall(
             b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n" + lengths + b"\r\n\r\n" + body + smuggled
         )
@@ -224,16 +224,16 @@ def test_a_body_of_two_lengths_is_refused_and_its_connection_closed(api: Api) ->
 
 
 @pytest.mark.parametrize("begun", list(BEGUN.values())[:4], ids=list(BEGUN)[:4])
-def test_a_request_that_is_not_finished_ends_its_connection(tmp_path: Path, begun: bytes) -> None:
-    with WebBroker(tmp_path, limits={"unfinished_seconds": 1}) as broker, _dialled(broker.api) as client:
+def test_an_unfinished_request_ends_its_connection(tmp_path: Path, begun: bytes) -> None:
+    with WebBroker(tmp_path, limits={"unfinished_seconds": 1}) as broker, _dial(broker.api) as client:
         client.sendall(begun)
         with suppress(ConnectionResetError):
             assert client.recv(100) == b""
         assert broker.api.ask("GET", "/healthz").status == 200
 
 
-def test_an_answer_that_is_not_taken_ends_its_connection(tmp_path: Path) -> None:
-    """Asked for over and over, so that more is owed than the system's buffers hold."""
+def test_an_answer_that_is_not_read_ends_its_connection(tmp_path: Path) -> None:
+    """Requests are repeated until the answers exceed the system's buffers."""
     with WebBroker(tmp_path, limits={"unfinished_seconds": 1}) as broker:
         where = urlsplit(broker.api.address)
         with socket.socket() as client:
@@ -241,8 +241,8 @@ def test_an_answer_that_is_not_taken_ends_its_connection(tmp_path: Path) -> None
             client.settimeout(20)
             client.connect((where.hostname, where.port))
             client.setblocking(False)
-            asked = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
-            eventually(lambda: _is_cut_off(client, asked))
+            pipelined = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            eventually(lambda: _is_cut_off(client, pipelined))
 
 
 def _is_cut_off(client: socket.socket, more: bytes) -> bool:
@@ -255,9 +255,9 @@ def _is_cut_off(client: socket.socket, more: bytes) -> bool:
     return False
 
 
-def test_what_is_pipelined_behind_a_request_waits_outside(api: Api) -> None:
-    """While one is worked on the next are not read: a client that sends them without end fills its own buffers."""
-    with _dialled(api) as client:
+def test_pipelined_requests_wait_in_the_buffers_of_the_system(api: Api) -> None:
+    """While a request is handled no further ones are read, so endless pipelining fills the client's own buffers."""
+    with _dial(api) as client:
         client.settimeout(3)
         client.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n" + _bearer(api))
         assert client.recv(12) == b"HTTP/1.1 200"
@@ -266,20 +266,20 @@ def test_what_is_pipelined_behind_a_request_waits_outside(api: Api) -> None:
 
 
 def test_requests_that_are_pipelined_are_not_read_ahead(api: Api) -> None:
-    """Each answer makes room for one more request, not for all that the client can send meanwhile."""
-    asked = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    """Each answer lets the server read one more request, not everything that the client has sent meanwhile."""
+    pipelined = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     sent, answered, rest = 0, 0, b""
-    with _dialled(api) as client:
+    with _dial(api) as client:
         client.setblocking(False)
         while answered < 600:
             readable, writable, _ = select.select([client], [client], [], 20)
             assert readable or writable
             if writable:
-                sent += client.send(asked * 20_000)
+                sent += client.send(pipelined * 20_000)
             if readable:
                 rest = rest[-9:] + client.recv(1_000_000)
                 answered += rest.count(b'{"ok":true')
-    assert sent < READ_AHEAD + answered * len(asked)
+    assert sent < READ_AHEAD + answered * len(pipelined)
 
 
 ENDLESS = b'{"query": "select count(*) from range(100000000000) a(i) where i % 7 = 3", "seconds": 60}'
@@ -290,17 +290,17 @@ HEADS = {
 }
 
 
-def test_what_clients_do_wrong_fills_no_log(tmp_path: Path) -> None:
-    """They need no token for it, and could fill the disk."""
+def test_client_errors_do_not_fill_the_log(tmp_path: Path) -> None:
+    """They need no token to cause such errors, and could fill the disk."""
     with WebBroker(tmp_path) as broker:
         for sent in HEADS.values():
-            with _dialled(broker.api) as client, suppress(ConnectionError):
+            with _dial(broker.api) as client, suppress(ConnectionError):
                 client.sendall(sent)
                 while client.recv(10_000):
                     pass
-        asked = b"POST /api/v1/sql HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n" % len(ENDLESS)
-        with _dialled(broker.api) as client:
-            client.sendall(asked + _bearer(broker.api) + ENDLESS + b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        pipelined = b"POST /api/v1/sql HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n" % len(ENDLESS)
+        with _dial(broker.api) as client:
+            client.sendall(pipelined + _bearer(broker.api) + ENDLESS + b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
             eventually(lambda: _sql_processes(broker))
         eventually(lambda: not _sql_processes(broker))
         assert broker.stop() == 0
@@ -339,7 +339,7 @@ def test_answers_are_sent_at_once() -> None:
     assert asyncio.run(no_delay()) != 0
 
 
-def test_who_has_most_makes_room() -> None:
+def test_the_address_with_most_connections_is_evicted_first() -> None:
     found = [("a", 1), ("b", 2), ("b", 3), ("c", 4), ("b", 5)]
     assert oldest_of_most(found, lambda each: each[0], lambda each: each[1]) == ("b", 2)
     assert oldest_of_most(found[:1], lambda each: each[0], lambda each: each[1]) == ("a", 1)

@@ -1,4 +1,4 @@
-"""The table of routes, the manual and the OpenAPI document say the same."""
+"""The route table, the manual and the OpenAPI document agree."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from penstock.admin.routes import ROUTES, Route
 PAGE = Path(__file__).parents[2] / "docs" / "http-api.md"
 
 
-def test_the_page_has_the_routes_as_they_are() -> None:
+def test_the_page_lists_the_current_routes() -> None:
     page = PAGE.read_text()
     written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()
     assert written == tables(), "run: python -m penstock.admin.manual docs/http-api.md"
 
 
-def test_routes_have_names_and_places_of_their_own() -> None:
+def test_routes_have_distinct_names_and_paths() -> None:
     assert len({route.name for route in ROUTES}) == len(ROUTES)
     assert len({(route.method, re.sub(r"{\w+}", "{}", route.path)) for route in ROUTES}) == len(ROUTES)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-def test_whoever_may_not_see_may_not_change(route: Route) -> None:
+def test_routes_that_change_something_need_more_than_the_right_to_view(route: Route) -> None:
     if route.changes and route.name != "logout":
         assert route.needs in ("operate", "admin")
     if route.scope in ("queue", "namespace", "body", "some", "all"):
@@ -36,7 +36,7 @@ def test_whoever_may_not_see_may_not_change(route: Route) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-def test_bodies_refuse_fields_that_nobody_knows(route: Route) -> None:
+def test_bodies_with_unknown_fields_are_rejected(route: Route) -> None:
     for kind in (route.query, route.body):
         if kind is not None:
             assert issubclass(kind, Body)
@@ -44,7 +44,7 @@ def test_bodies_refuse_fields_that_nobody_knows(route: Route) -> None:
                 msgspec.convert({"nobody-knows": 1}, kind)
 
 
-def test_every_reference_of_the_document_leads_somewhere() -> None:
+def test_every_reference_in_the_document_resolves() -> None:
     openapi = document("1", "cookie")
     text = msgspec.json.encode(openapi).decode()
     named = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', text))

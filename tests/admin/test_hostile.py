@@ -1,4 +1,4 @@
-"""What one caller can do to all others: requests that are made to hold a broker up, against a real one."""
+"""Hostile requests against a real broker: none may slow down other callers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from support.flights import Flight
 from support.web import Api, WebBroker, path_of
 
 
-def test_a_pattern_holds_nobody_up(broker: WebBroker, api: Api) -> None:
-    """With the longest name that there is, and a token that may do next to nothing."""
+def test_a_pattern_delays_no_one(broker: WebBroker, api: Api) -> None:
+    """Even for the longest possible name, sent with a token that has almost no rights."""
     name = f"hostile/{'a' * 255}"
     api.do("PUT", f"queues/{path_of(name)}", {})
     viewer = api.token_for("viewer", ["view"], ["hostile/*"])
@@ -45,7 +45,7 @@ def test_definitions_are_bounded_before_they_are_parsed(api: Api, text: str, wor
 
 
 def test_others_are_served_while_definitions_are_parsed(broker: WebBroker, api: Api) -> None:
-    """As many as there may be: it takes seconds, and the loop goes on meanwhile."""
+    """As many definitions as allowed: parsing takes seconds, and the loop keeps running."""
     queues = [f'[queues."default/imported-{number}"]' for number in range(9_000)]
     text = "\n".join(queues).encode()
     with ThreadPoolExecutor(1) as pool:
@@ -60,13 +60,13 @@ def test_others_are_served_while_definitions_are_parsed(broker: WebBroker, api: 
     assert answers > 1
 
 
-def test_the_http_process_has_a_limit_of_memory(broker: WebBroker) -> None:
+def test_the_http_process_has_a_memory_limit(broker: WebBroker) -> None:
     soft, _ = resource.prlimit(companion(broker, "penstock.admin"), resource.RLIMIT_DATA)
     assert 2**30 < soft < 2**32
 
 
 def test_hostile_patterns_cost_the_companions_next_to_nothing(tmp_path: Path) -> None:
-    """Counted in what their processes have of the processor, for a hundred of the longest names."""
+    """Measured in CPU time of their processes, for a hundred of the longest names."""
     with WebBroker(tmp_path, flight="127.0.0.1:0") as broker:
         api = broker.api
         names = [f"hostile/{'a' * 240}{number}" for number in range(100)]

@@ -1,4 +1,4 @@
-"""Jobs: redrive, move, delete and purge: all, selected, by search; at a rate, cancelled, resumed."""
+"""Jobs: redrive, move, delete and purge all, selected or found messages; at a rate, cancelled, resumed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def payloads(api: Api, queue: str, state: str) -> list[str]:
     return [each["payload"]["value"] for each in found]
 
 
-def test_dead_letters_are_told_by_reason(api: Api, dead: str) -> None:
+def test_dead_letters_are_grouped_by_reason(api: Api, dead: str) -> None:
     (group,) = api.get("dead", pattern=dead)["items"]
     assert (group["queue"], group["reason"], group["count"]) == (dead, "deliveries", 15)
     assert group["oldest"] is not None
@@ -44,7 +44,7 @@ def test_all_dead_letters_go_back(api: Api, dead: str) -> None:
     assert payloads(api, dead, "dead") == []
 
 
-def test_selected_ones_go_elsewhere(api: Api, dead: str) -> None:
+def test_selected_dead_letters_are_moved_to_another_queue(api: Api, dead: str) -> None:
     target = f"{dead}-target"
     api.do("PUT", f"queues/{path_of(target)}", {})
     ids = [each["id"] for each in api.get(f"queues/{path_of(dead)}/messages", state="dead")["items"]][2:5]
@@ -55,7 +55,7 @@ def test_selected_ones_go_elsewhere(api: Api, dead: str) -> None:
     assert len(payloads(api, dead, "dead")) == 12
 
 
-def test_a_search_says_which(api: Api, dead: str) -> None:
+def test_a_search_selects_dead_letters(api: Api, dead: str) -> None:
     job = api.job(api.do("POST", "jobs", {"kind": "redrive", "queue": dead, "search": {"text": "bill"}}))
     assert job["done"] == 5
     assert payloads(api, dead, "ready") == [f"bill {number}" for number in range(5)]
@@ -85,8 +85,8 @@ def test_ready_messages_are_moved_and_stay_after_a_restart(tmp_path: Path) -> No
         assert (source["ready"], source["delayed"], source["counters"]["moved_out"]) == (0, 0, 601)
 
 
-def test_newer_messages_before_the_old_ones_stop_no_job(api: Api, queue: str) -> None:
-    """A job takes what was there when it began, also where as much as a step has come before it since."""
+def test_newer_messages_before_the_old_ones_do_not_stop_a_job(api: Api, queue: str) -> None:
+    """A job takes the messages present when it began, even if a full step of newer ones now precedes them."""
     target = f"{queue}-target"
     api.do("PUT", f"queues/{path_of(target)}", {})
     api.publish(queue, *(f"old {number}" for number in range(8)))
@@ -99,7 +99,7 @@ def test_newer_messages_before_the_old_ones_stop_no_job(api: Api, queue: str) ->
     assert len(payloads(api, queue, "ready")) == 8
 
 
-def test_newer_messages_among_the_old_ones_stop_no_search(api: Api, queue: str) -> None:
+def test_newer_messages_among_the_old_ones_do_not_stop_a_search(api: Api, queue: str) -> None:
     target = f"{queue}-target"
     api.do("PUT", f"queues/{path_of(target)}", {})
     api.publish(queue, *(f"old {number}" for number in range(4)), priority=5)
@@ -114,7 +114,7 @@ def test_newer_messages_among_the_old_ones_stop_no_search(api: Api, queue: str) 
     assert sorted(payloads(api, target, "ready")) == [f"old {number}" for number in range(8)]
 
 
-def test_a_cancelled_job_makes_room_however_slow_it_was(api: Api, dead: str) -> None:
+def test_a_cancelled_job_frees_its_slot_however_slow_it_was(api: Api, dead: str) -> None:
     slow = [api.do("POST", "jobs", {"kind": "redrive", "queue": dead, "rate": 0.001}) for _ in range(AT_A_TIME)]
     for job in slow:
         path = f"jobs/{job['id']}"
@@ -139,7 +139,7 @@ def test_a_job_at_a_rate_is_cancelled_and_resumed(api: Api, dead: str) -> None:
     assert len(payloads(api, dead, "ready")) == 15
 
 
-def test_a_job_that_was_cut_off_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_an_interrupted_job_resumes_after_a_restart(tmp_path: Path) -> None:
     with WebBroker(tmp_path) as broker:
         api = broker.api
         api.do("PUT", "queues/default/cut", {"rules": {"max_deliveries": 1}})
@@ -157,7 +157,7 @@ def test_a_job_that_was_cut_off_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert payloads(api, "default/cut", "dead") == []
 
 
-def test_a_purge_takes_what_it_says_and_nothing_else(api: Api, dead: str) -> None:
+def test_a_purge_removes_only_the_selected_states(api: Api, dead: str) -> None:
     api.publish(dead, "ready")
     api.publish(dead, "delayed", delay_seconds=1000.0)
     path = f"queues/{path_of(dead)}/purge"
@@ -172,7 +172,7 @@ def test_a_purge_takes_what_it_says_and_nothing_else(api: Api, dead: str) -> Non
     assert "empty" in api.get(f"queues/{path_of(dead)}")["states"]
 
 
-def test_jobs_are_listed_the_newest_first(api: Api, dead: str) -> None:
+def test_jobs_are_listed_newest_first(api: Api, dead: str) -> None:
     ids = [api.do("POST", "jobs", {"kind": "redrive", "queue": dead})["id"] for _ in range(3)]
     listed = [each["id"] for each in api.all("jobs", limit=2)]
     assert listed[:3] == ids[::-1]
@@ -193,19 +193,19 @@ def test_jobs_are_listed_the_newest_first(api: Api, dead: str) -> None:
         ({"search": {"reason": "boredom"}}, "body.search.reason"),
     ],
 )
-def test_jobs_that_make_no_sense_are_refused(api: Api, queue: str, change: dict[str, object], field: str) -> None:
+def test_contradictory_jobs_are_rejected(api: Api, queue: str, change: dict[str, object], field: str) -> None:
     problem = api.refused("POST", "jobs", {"kind": "redrive", "queue": queue, **change})
     assert (problem["status"], problem["field"]) == (400, field)
 
 
-def test_a_job_that_meets_a_fault_of_ours_has_failed_and_says_so() -> None:
-    """Not "running" for ever."""
+def test_a_job_that_meets_an_internal_error_fails_and_reports_it() -> None:
+    """It must not stay "running"."""
 
     async def story() -> None:
         store, faults = StateFile(""), list[BaseException]()
 
         async def backup(record: JobRecord, pace: Callable[[], Awaitable[None]]) -> None:
-            raise ValueError("nobody thought of this")
+            raise ValueError("an unforeseen fault")
 
         broker, mirror = Mock(), Mock()
         broker.ask = AsyncMock(return_value=Mock(committed=1))
@@ -213,7 +213,7 @@ def test_a_job_that_meets_a_fault_of_ours_has_failed_and_says_so() -> None:
         job = await jobs.add(JobRecord(id="", kind="backup", by="somebody 127.0.0.1", queue=""))
         while jobs.records[job.id].status in ("waiting", "running"):
             await asyncio.sleep(0)
-        assert (jobs.records[job.id].status, [str(fault) for fault in faults]) == ("failed", ["nobody thought of this"])
+        assert (jobs.records[job.id].status, [str(fault) for fault in faults]) == ("failed", ["an unforeseen fault"])
         store.close()
 
     asyncio.run(story())

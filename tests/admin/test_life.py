@@ -1,4 +1,4 @@
-"""A message's life, from a journal without a broker: a piece at a time, bounded, and the same however it is cut."""
+"""A message's life, read from a journal without a broker: in bounded pieces, same result for any size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.folders import QuickDisk
 
 @pytest.fixture
 def view(tmp_path: Path) -> Iterator[JournalView]:
-    """Messages 1 to 20 wait; 3,000 others are published and acknowledged one by one, and at last message 7."""
+    """Messages 1 to 20 wait; 3,000 more are published and acknowledged one by one; message 7 is acknowledged last."""
     owned = OwnedFiles(QuickDisk(tmp_path), OwnerOptions(extent_bytes=100_000, reserve=4096))
     owned.begin()
     log = owned.log
@@ -33,7 +33,7 @@ def view(tmp_path: Path) -> Iterator[JournalView]:
 
 
 def whole(view: JournalView, position: int) -> tuple[list[LifeEvent], int]:
-    """All events of a message, and how many requests that takes."""
+    """All events of a message, and how many requests it took to read them."""
     found: list[LifeEvent] = []
     start = requests = 0
     while True:
@@ -46,7 +46,7 @@ def whole(view: JournalView, position: int) -> tuple[list[LifeEvent], int]:
 
 
 @pytest.mark.parametrize(("events", "size"), [(10**9, 10**9), (1000, 10**9), (10**9, 100_000), (10**9, 1)])
-def test_a_life_is_told_piece_by_piece(
+def test_a_life_is_read_piece_by_piece(
     view: JournalView, events: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_view, "SCANNED_EVENTS", events)
@@ -57,12 +57,12 @@ def test_a_life_is_told_piece_by_piece(
         assert [event.position for event in found] == [position, *([last] if position == 7 else [])]
         assert (requests == 1) == (events == size)
         assert [event.kind for event in found] == ["published", "acknowledged"][: len(found)]
-    found, requests = whole(view, 21)  # its end follows at once, and nothing behind it is looked at
+    found, requests = whole(view, 21)  # acknowledged at once: nothing behind that is read
     assert ([event.position for event in found], requests) == ([21, 22], 1)
 
 
-def test_few_blocks_are_read_of_many(view: JournalView, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it costs is not the number of blocks: reading one takes longer than looking through thousands of bytes."""
+def test_few_of_many_blocks_are_read(view: JournalView, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few blocks are read, because reading one takes longer than scanning thousands of bytes."""
     read: list[int] = []
     events_of = journal_view._events_of
 

@@ -1,4 +1,4 @@
-"""Messages: browsing that takes nothing, search, payloads, publishing, one message's life."""
+"""Messages: browsing without consuming, search, payloads, publishing, one message's life."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def browse(api: Api, queue: str, **query: object) -> list[str]:
     return [str(each["payload"]["value"]) for each in found]
 
 
-def test_browsing_takes_nothing(api: Api, queue: str) -> None:
+def test_browsing_consumes_nothing(api: Api, queue: str) -> None:
     api.publish(queue, *(f"m{number}" for number in range(7)))
     api.publish(queue, "first", priority=5)
     for limit in (1, 3, 8, 100):
@@ -22,7 +22,7 @@ def test_browsing_takes_nothing(api: Api, queue: str) -> None:
     assert (detail["ready"], detail["out"], detail["counters"]["delivered"]) == (8, 0, 0)
 
 
-def test_states_are_apart(api: Api, queue: str) -> None:
+def test_states_are_listed_separately(api: Api, queue: str) -> None:
     api.publish(queue, "now")
     api.publish(queue, "later", delay_seconds=100.0)
     assert browse(api, queue, state="ready") == ["now"]
@@ -32,7 +32,7 @@ def test_states_are_apart(api: Api, queue: str) -> None:
     assert delayed["due_at"] > delayed["published_at"]
 
 
-def test_search_finds_by_everything(api: Api, queue: str) -> None:
+def test_search_finds_by_every_criterion(api: Api, queue: str) -> None:
     ids = api.publish(queue, *(f"order {number} of 50" for number in range(50)))
     api.publish(queue, "other", correlation_id="c-17")
     path = f"queues/{path_of(queue)}/messages"
@@ -58,7 +58,7 @@ def test_search_finds_by_everything(api: Api, queue: str) -> None:
         ("", "text", ("text", "")),
     ],
 )
-def test_payloads_are_shown_as_what_they_are(
+def test_payloads_are_shown_in_their_encoding(
     api: Api, queue: str, given: object, encoding: str, shown: tuple[str, object]
 ) -> None:
     path = f"queues/{path_of(queue)}/messages"
@@ -67,14 +67,14 @@ def test_payloads_are_shown_as_what_they_are(
     assert (payload["encoding"], payload["value"], payload["truncated"]) == (*shown, False)
 
 
-#: What parsers change: numbers beyond 2^53 and 2^64, long and trailing digits, exponents, names that come twice, order.
+#: JSON that parsers alter: numbers beyond 2^53 and 2^64, long or trailing digits, exponents, duplicate names, order.
 EXACT = (
     b'{"id":1234567890123456789,"huge":123456789012345678901234567890,"long":3.14159265358979323846264338327950288,'
     b'"price":1.10,"power":1e2,"zero":-0.0,"twice":1,"twice":2,"10":0,"9":0,"text":"\\u00e9 \xc3\xa9  \\/"}'
 )
 
 
-def test_json_is_shown_and_taken_with_every_digit(api: Api, queue: str) -> None:
+def test_json_is_shown_and_accepted_with_every_digit(api: Api, queue: str) -> None:
     path = f"/api/v1/queues/{path_of(queue)}/messages"
     spaced = EXACT.replace(b",", b" ,\n ").replace(b'":', b'" : ')
     body = b'{"messages":[{"encoding":"json","payload":%b}]}'
@@ -87,7 +87,7 @@ def test_json_is_shown_and_taken_with_every_digit(api: Api, queue: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1e400]", "no JSON", "[" * 5000 + "]" * 5000, '["\\ud800"]'])
-def test_what_readers_of_json_may_not_take_is_shown_as_text(api: Api, queue: str, text: str) -> None:
+def test_json_that_some_parsers_reject_is_shown_as_text(api: Api, queue: str, text: str) -> None:
     path = f"queues/{path_of(queue)}/messages"
     (made,) = api.publish(queue, text)
     for query in ({"bytes": 20_000}, {"bytes": 20_000, "encoding": "json"}):
@@ -96,7 +96,7 @@ def test_what_readers_of_json_may_not_take_is_shown_as_text(api: Api, queue: str
 
 
 @pytest.mark.parametrize("payload", [b'"\xff"', b'"\\ud800"'])
-def test_json_that_is_no_text_is_refused(api: Api, queue: str, payload: bytes) -> None:
+def test_json_that_is_not_text_is_rejected(api: Api, queue: str, payload: bytes) -> None:
     path = f"/api/v1/queues/{path_of(queue)}/messages"
     answer = api.ask("POST", path, b'{"messages":[{"encoding":"json","payload":%b}]}' % payload)
     assert (answer.status, answer.value["code"]) == (400, "bad-request")
@@ -124,7 +124,7 @@ def test_publishing_is_all_or_none(api: Api) -> None:
     assert api.get("queues/default/small")["ready"] == 0
 
 
-def test_delayed_messages_that_a_queue_can_not_drop_are_published_all_or_none(api: Api) -> None:
+def test_delayed_messages_beyond_the_limit_are_published_all_or_none(api: Api) -> None:
     api.do("PUT", "queues/default/dropping", {"rules": {"max_depth": 2, "on_full": "drop-oldest"}})
     path, later = "queues/default/dropping/messages", {"payload": "later", "delay_seconds": 100.0}
     problem = api.refused("POST", path, {"messages": [later] * 3})
@@ -146,7 +146,7 @@ def test_delayed_messages_that_a_queue_can_not_drop_are_published_all_or_none(ap
         ({"payload": "x", "correlation_id": "ü" * 200}, "body.messages[0].correlation_id"),
     ],
 )
-def test_bad_messages_are_told_by_their_field(api: Api, queue: str, message: object, field: str) -> None:
+def test_bad_messages_are_reported_with_their_field(api: Api, queue: str, message: object, field: str) -> None:
     problem = api.refused("POST", f"queues/{path_of(queue)}/messages", {"messages": [message]})
     assert (problem["status"], problem["field"]) == (400, field)
 
@@ -161,7 +161,7 @@ def test_a_message_is_deleted_once(api: Api, queue: str) -> None:
 
 
 def test_the_life_of_a_message(broker: WebBroker, api: Api) -> None:
-    """Published, delivered and lost, dead by the rule, redriven, deleted: all events are listed, with their author."""
+    """Published, delivered and lost, dead-lettered, redriven, deleted: all events are listed, with their authors."""
     api.do("PUT", "queues/default/sspq2", {"rules": {"max_deliveries": 1}})
     (made,) = api.publish("default/sspq2", "x")
     broker.kill_messages("default/sspq2")
@@ -177,6 +177,6 @@ def test_the_life_of_a_message(broker: WebBroker, api: Api) -> None:
 
 @pytest.mark.parametrize("state", ["ready", "out", "delayed", "dead"])
 @pytest.mark.parametrize("place", [(), (1,), (1, 2), (1, 2, 3, 4)])
-def test_a_cursor_that_is_none_of_ours_is_told(api: Api, queue: str, state: str, place: tuple[int, ...]) -> None:
+def test_a_foreign_cursor_is_rejected(api: Api, queue: str, state: str, place: tuple[int, ...]) -> None:
     found = api.ask("GET", f"/api/v1/queues/{path_of(queue)}/messages", state=state, cursor=encode_cursor(state, place))
     assert (found.status, found.value["field"]) == (400, "query.cursor")

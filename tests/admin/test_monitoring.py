@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules against the metrics that there are, and against a real Prometheus."""
+"""The dashboard and the alert rules, checked against the exported metrics and with a real Prometheus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUFFIXES = {"gauge": ("",), "info": ("_info",), "counter": ("_total",), "histogr
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
-    """With a queue, a message and a pipeline, so that all families have something to tell."""
+    """With a queue, a message and a pipeline, so that all families have samples."""
     folder = Path(tmp_path_factory.mktemp("broker"))
     ledger = folder / "lake" / "_penstock" / "archive" / "ledger.json"
     ledger.parent.mkdir(parents=True)
@@ -38,7 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
 
 
 def families(broker: WebBroker) -> dict[str, str]:
-    """The kind of each family of metrics."""
+    """The type of each metric family."""
     texts = [
         broker.api.ask("GET", "/metrics", headers=OPEN_METRICS).body.decode(),
         broker.api.ask("GET", "/metrics/per-queue", headers=OPEN_METRICS, queue="*").body.decode(),
@@ -47,23 +47,23 @@ def families(broker: WebBroker) -> dict[str, str]:
 
 
 def names(broker: WebBroker) -> set[str]:
-    """The names that series have."""
+    """The names of all series."""
     return {name + suffix for name, kind in families(broker).items() for suffix in SUFFIXES[kind]}
 
 
 def expressions() -> list[str]:
-    """Of the rules and the dashboard."""
+    """All expressions of the rules and the dashboard."""
     rules = re.findall(r"^ +expr: (.+)$", RULES.read_text(), re.MULTILINE)
     variables = [each["query"]["query"] for each in DASHBOARD["templating"]["list"] if each["type"] == "query"]
     return [*rules, *variables, *(target["expr"] for panel in PANELS for target in panel["targets"])]
 
 
 def filled(expression: str) -> str:
-    """With what Grafana puts in."""
+    """The expression with the variables that Grafana replaces."""
     return expression.replace("$job", "penstock").replace("$instance", ".*").replace("$__rate_interval", "5m")
 
 
-def test_only_metrics_that_there_are(broker: WebBroker) -> None:
+def test_only_existing_metrics_are_used(broker: WebBroker) -> None:
     known = names(broker)
     for expression in expressions():
         used = set(re.findall(r"\bpenstock_\w+", expression))
@@ -72,7 +72,7 @@ def test_only_metrics_that_there_are(broker: WebBroker) -> None:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/metrics/per-queue?queue=*"])
-def test_promtool_finds_nothing_wrong_with_the_metrics(broker: WebBroker, path: str) -> None:
+def test_promtool_accepts_the_metrics(broker: WebBroker, path: str) -> None:
     promtool("check", "metrics", stdin=broker.api.ask("GET", path).body)
 
 
@@ -84,13 +84,13 @@ def test_the_dashboard_is_well_formed() -> None:
         for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
         for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
     ]
-    assert len(set(places)) == len(places), "two panels lie on each other"
+    assert len(set(places)) == len(places), "two panels overlap"
     assert all(x < 24 for x, _ in places)
     for panel in PANELS:
         assert all(target["datasource"]["uid"] == "${datasource}" for target in panel["targets"])
 
 
-def test_the_rules_fire_when_they_should(tmp_path: Path) -> None:
+def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     promtool("check", "rules", str(RULES))
     cases = (Path(__file__).parent / "alerts.yml").read_text()
     alerts = re.findall(r"^ +- alert: (\w+)$", RULES.read_text(), re.MULTILINE)
@@ -108,7 +108,7 @@ def free_address() -> str:
 
 
 def configuration(broker: WebBroker, folder: Path) -> Path:
-    """The example, for this broker."""
+    """The example configuration, for this broker."""
     (folder / "alerts.yml").write_text(RULES.read_text())
     (folder / "token").write_text(broker.api.token_for("prometheus", ["view"], ["*"]).token)
     text = (PACKAGING / "prometheus" / "prometheus.yml").read_text()
@@ -138,7 +138,7 @@ def test_a_real_prometheus_scrapes_and_answers_every_panel(broker: WebBroker, tm
         known = {each["metric"]["__name__"] for each in server.query('{__name__=~"(penstock|process)_.+"}')}
         kinds = families(broker)
         assert {f"{name}{SUFFIXES[kind][0]}" for name, kind in kinds.items()} - known <= {
-            # they have a series for each connection, reader, dead letter or error, and there are none
+            # These have a series per connection, reader, dead letter or error, of which there are none.
             *(name for name in kinds if name.startswith("penstock_reader_")),
             "penstock_connections",
             "penstock_dead_letters",

@@ -7,7 +7,7 @@ from support.raw import CONFIRM, RECEIVE, send, sspq
 from support.web import Api, WebBroker, eventually, path_of
 
 
-def test_a_connection_is_told_and_closed(broker: WebBroker, api: Api, queue: str) -> None:
+def test_a_connection_is_listed_and_closed(broker: WebBroker, api: Api, queue: str) -> None:
     api.publish(queue, "x", "y")
     with connect(broker.url("kokaq", f"/{queue}")) as client:
         message = client.lock()
@@ -43,7 +43,7 @@ def test_a_lock_is_released(broker: WebBroker, api: Api) -> None:
         assert api.refused("DELETE", f"locks/{lock['message']}")["code"] == "not-found"
 
 
-def test_many_locks_come_by_the_page(broker: WebBroker, api: Api) -> None:
+def test_many_locks_are_paged(broker: WebBroker, api: Api) -> None:
     api.do("PUT", "queues/default/many", {})
     api.publish("default/many", *map(str, range(9)))
     with connect(broker.url("kokaq", "/default/many")) as client:
@@ -71,7 +71,7 @@ def test_consumers_are_counted_and_listed_by_queue(broker: WebBroker, api: Api) 
 
 
 def test_a_connection_that_polls_is_a_consumer(broker: WebBroker, api: Api) -> None:
-    """Kokaq has no windows: who pops or locks is a consumer of the queue until it has not done so for a while."""
+    """Kokaq has no windows: a connection that pops or locks counts as a consumer until it has been idle for a while."""
     api.do("PUT", "queues/default/polled", {})
     with connect(broker.url("kokaq", "/default/polled")) as client:
         assert client.pop() is None
@@ -101,7 +101,7 @@ def test_an_sspq_worker_is_one_consumer_whether_it_waits_or_works(broker: WebBro
     eventually(lambda: api.get("queues/default/sspq")["consumers"] == 0)
 
 
-def test_there_are_no_readers_and_writers(api: Api) -> None:
+def test_without_readers_and_writers_the_lists_are_empty(api: Api) -> None:
     for path in ("readers", "writers", "leases"):
         assert api.get(path)["items"] == []
     for path in ("readers/nobody", "writers/nobody"):

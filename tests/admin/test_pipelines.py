@@ -1,4 +1,4 @@
-"""Pipelines, from what they leave in the lake."""
+"""Pipelines, reported from the files that they leave in the lake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from support.web import WebBroker
 
 
-def test_pipelines_tell_their_last_batch_and_the_report_is_a_page_without_rights(tmp_path: Path) -> None:
+def test_pipelines_report_their_last_batch_and_the_report_is_sandboxed(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     for name, batch, done in (("archive", 7, True), ("insight", 3, False)):
         folder = lake / "_penstock" / name

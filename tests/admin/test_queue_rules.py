@@ -1,4 +1,4 @@
-"""The rules of a queue mean the same wherever they are set: in the configuration, over the API, by a command."""
+"""A queue's rules mean the same in the configuration, over the API and in commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.server.options.option_tree import ROOT, known_keys
 from support.commands import penstock_here
 from support.web import Api, WebBroker, path_of
 
-#: Times that are no whole number of microseconds, and those in microseconds that rules have: rounded, and never to 0.
+#: Seconds that are no whole number of microseconds, and the microseconds they become: rounded, and never to 0.
 TIMES = [(1e-7, 1e-6), (0.000249, 0.000249), (1.0000004, 1.0), (2**32, 2**32)]
 
 
@@ -28,7 +28,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
 
 
 def rules(seconds: float) -> dict[str, float]:
-    """A queue with this time in every rule that is one."""
+    """Rules with this time in every field that is a time."""
     return dict.fromkeys(("default_ttl_seconds", "lock_seconds", "deduplication_seconds"), seconds)
 
 
@@ -54,11 +54,11 @@ def test_times_are_rounded_to_microseconds_in_every_way(broker: WebBroker, way: 
 
 
 def times(api: Api, name: str) -> dict[str, Any]:
-    """The rules of a queue that are times."""
+    """Names of the rules that are times."""
     return {rule: value for rule, value in api.get(f"queues/{path_of(name)}")["rules"].items() if "_seconds" in rule}
 
 
-#: A value of each rule that is not its default, and how it is journalled.
+#: For each rule, a value other than the default, and how it is journaled.
 OTHERS: dict[str, Any] = {
     "default_ttl_seconds": 1.5,
     "on_expiry": "drop",
@@ -77,7 +77,7 @@ JOURNALLED = (
 )
 
 
-def test_rules_are_journalled_as_ever() -> None:
+def test_the_journal_format_of_rules_is_unchanged() -> None:
     policy = policy_of(QueueRules(**OTHERS))
     assert msgspec.json.encode(policy) == JOURNALLED
     assert msgspec.json.decode(JOURNALLED, type=Policy) == policy
@@ -93,7 +93,7 @@ def test_the_broker_has_every_rule_with_the_same_default() -> None:
 
 
 @pytest.mark.parametrize("microseconds", [1, 249, 10**6 - 1, 86_400 * SECOND + 1, 2**32 * SECOND])
-def test_a_time_in_microseconds_survives_the_way_to_the_user_and_back(microseconds: int) -> None:
+def test_a_time_in_microseconds_survives_a_round_trip_to_the_user(microseconds: int) -> None:
     policy = Policy(default_ttl=microseconds, lock=microseconds, deduplication=microseconds)
     assert policy_of(rules_of(policy)) == policy
 

@@ -1,4 +1,4 @@
-"""Namespaces and queues: listed by the page, made, changed by two people, deleted."""
+"""Namespaces and queues: listed page by page, created, changed by two people, deleted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from support.web import Api, path_of
 
 
-def test_a_queue_is_made_configured_and_deleted(api: Api) -> None:
+def test_a_queue_is_created_configured_and_deleted(api: Api) -> None:
     made = api.do("PUT", "queues/shop/orders", {"rules": {"max_depth": 5, "default_ttl_seconds": 1.5}})
     assert made["name"] == "shop/orders"
     assert made["rules"]["max_depth"] == 5
@@ -22,7 +22,7 @@ def test_a_queue_is_made_configured_and_deleted(api: Api) -> None:
     assert "shop" not in [each["name"] for each in api.get("namespaces")["items"]]
 
 
-def test_names_may_have_anything(api: Api) -> None:
+def test_names_may_contain_any_character(api: Api) -> None:
     for name in ("default/a/b", "default/ü %?#&+;=", "default/..", "default/new\nline"):
         assert api.do("PUT", f"queues/{path_of(name)}", {})["name"] == name
         api.publish(name, "x")
@@ -30,18 +30,18 @@ def test_names_may_have_anything(api: Api) -> None:
         assert name in [each["name"] for each in api.get("queues", contains=name[8:])["items"]]
 
 
-def test_a_queue_has_a_name(api: Api) -> None:
+def test_a_queue_needs_a_name(api: Api) -> None:
     problem = api.refused("PUT", "queues/default/", {})
     assert (problem["status"], problem["field"]) == (400, "path.queue")
 
 
-def test_what_is_there_is_not_made_again(api: Api, queue: str) -> None:
+def test_an_existing_queue_is_not_created_again(api: Api, queue: str) -> None:
     problem = api.refused("PUT", f"queues/{path_of(queue)}", {})
     assert (problem["code"], problem["field"]) == ("conflict", "path.queue")
     assert queue in problem["detail"]
 
 
-def test_two_people_change_one_queue(api: Api, queue: str) -> None:
+def test_two_people_changing_one_queue_conflict(api: Api, queue: str) -> None:
     path = f"queues/{path_of(queue)}"
     seen = api.get(path)["version"]
     first = api.do("PATCH", path, {"max_depth": 1}, {"If-Match": f'"{seen}"'})
@@ -84,7 +84,7 @@ def test_pages_list_everything_once(api: Api) -> None:
     assert api.get("queues", pattern="pages/a*")["total"] == 7
 
 
-def test_a_page_stays_good_when_queues_come_and_go(api: Api) -> None:
+def test_a_cursor_stays_valid_when_queues_come_and_go(api: Api) -> None:
     for number in range(6):
         api.do("PUT", f"queues/moving/{number}", {})
     page = api.get("queues", pattern="moving/*", limit=3)
@@ -95,7 +95,7 @@ def test_a_page_stays_good_when_queues_come_and_go(api: Api) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["x", "gA", "kwECAw", "a" * 3000, "%00"])
-def test_a_cursor_of_ones_own_making_is_refused(api: Api, cursor: str) -> None:
+def test_a_forged_cursor_is_rejected(api: Api, cursor: str) -> None:
     answer = api.ask("GET", "/api/v1/queues", cursor=cursor)
     assert answer.status == 400
     assert answer.value["field"] == "query.cursor"
@@ -115,14 +115,14 @@ def test_a_cursor_of_ones_own_making_is_refused(api: Api, cursor: str) -> None:
         (b"\xff", "body"),
     ],
 )
-def test_bad_rules_are_told_by_their_field(api: Api, body: object, field: str) -> None:
+def test_bad_rules_are_reported_with_their_field(api: Api, body: object, field: str) -> None:
     problem = api.refused("PUT", "queues/default/bad", body)
     assert (problem["status"], problem["field"]) == (400, field)
     assert api.refused("GET", "queues/default/bad")["code"] == "not-found"
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "sort=colour", "state=sad", "nobody=1", "%ff=1"])
-def test_bad_parameters_are_told(api: Api, query: str) -> None:
+def test_bad_parameters_are_reported(api: Api, query: str) -> None:
     answer = api.ask("GET", f"/api/v1/queues?{query}")
     assert answer.status == 400
     assert answer.value["field"].startswith("query")

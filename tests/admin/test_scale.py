@@ -1,4 +1,4 @@
-"""10,000 queues and a million messages: what a page, a pass and a search touch is bounded, counted and not timed."""
+"""10,000 queues and a million messages: pages, passes and searches touch a bounded number. Counted, not timed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def many_messages() -> MessageRequests:
     return MessageRequests(runtime, QueueRequests(runtime))
 
 
-def test_a_pass_over_all_queues_goes_in_small_pieces(many_queues: QueueRequests) -> None:
+def test_a_pass_over_all_queues_proceeds_in_small_steps(many_queues: QueueRequests) -> None:
     found = many_queues.rows(requests.Queues())
     assert (len(found.rows), found.more) == (requests.PIECE, True)
     seen = most = 0
@@ -73,7 +73,7 @@ def _with_queues(count: int) -> Broker:
 
 
 class Counting(WatchedBroker):
-    """The private socket without a socket: answers at once, and counts."""
+    """Stands in for the private socket: answers at once, and counts requests."""
 
     def __init__(self, queues: QueueRequests | None = None, messages: MessageRequests | None = None) -> None:
         super().__init__("")

@@ -1,4 +1,4 @@
-"""Whatever the OpenAPI document allows, and what it does not: no request is a fault of ours.
+"""Requests that the OpenAPI document allows, and some that it does not: none causes an internal error.
 
 Few examples in the normal run; ``API_EXAMPLES=200`` for many.
 """
@@ -17,7 +17,7 @@ from penstock.admin.routes import ROUTES
 from support.web import WebBroker
 
 EXAMPLES = int(os.environ.get("API_EXAMPLES", "3"))
-#: They would end the broker, or never end themselves; and the document itself.
+#: Requests that would end the broker or would never end; and the document itself.
 LEFT_OUT = ("stop", "begin-drain", "stream", "openapi")
 ASKED = [route.name for route in ROUTES if route.name not in LEFT_OUT]
 
@@ -33,7 +33,7 @@ def operations(broker: WebBroker) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("name", ASKED)
-def test_no_request_is_a_fault_of_ours(
+def test_no_request_causes_an_internal_error(
     broker: WebBroker, operations: dict[str, Any], name: str, mode: GenerationMode
 ) -> None:
     operation = operations[name]

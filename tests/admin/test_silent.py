@@ -1,4 +1,4 @@
-"""A broker that hangs: observers learn of it soon, and no old figure passes as current."""
+"""A broker that hangs: observers notice within seconds, and stale figures are not shown as current."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.web import Api, WebBroker, eventually
 
 @contextmanager
 def stopped(broker: WebBroker) -> Iterator[None]:
-    """It hangs, and goes on."""
+    """Stop the broker's process, and continue it at the end."""
     broker.signal(signal.SIGSTOP)
     try:
         yield
@@ -34,7 +34,7 @@ def metrics(api: Api) -> dict[str, str]:
 
 
 def test_a_broker_that_hangs_is_not_ready(tmp_path: Path) -> None:
-    """Within some seconds, without any request that waits for the broker's own limits of a minute."""
+    """It is noticed within seconds; no request waits for the broker's own timeout of a minute."""
     with WebBroker(tmp_path) as broker:
         api = broker.api
         api.do("PUT", "queues/default/q", {})
@@ -62,7 +62,7 @@ def test_a_broker_that_hangs_is_not_ready(tmp_path: Path) -> None:
 
 
 class Broker:
-    """Answers, refuses, or is silent."""
+    """A broker that answers, refuses, or is silent."""
 
     def __init__(self) -> None:
         self.silent = asyncio.Event()
@@ -76,7 +76,7 @@ class Broker:
         return cast(BrokerFigures, None)
 
 
-def test_silence_ends_what_waits_and_keeps_out_what_comes() -> None:
+def test_silence_ends_waiting_requests_and_rejects_new_ones() -> None:
     async def story() -> None:
         broker = Broker()
         pulse = Pulse(broker.ask)
@@ -88,7 +88,7 @@ def test_silence_ends_what_waits_and_keeps_out_what_comes() -> None:
                 await asyncio.Event().wait()
         with pytest.raises(ApiProblem):
             await pulse.figures()
-        with pytest.raises(TimeoutError):  # somebody else's limit stays what it is
+        with pytest.raises(TimeoutError):  # an unrelated timeout passes through unchanged
             async with pulse.patience(1e9), asyncio.timeout(0):
                 await asyncio.Event().wait()
         pulse.heard()
@@ -110,8 +110,8 @@ def test_a_refusal_is_a_sign_of_life() -> None:
     asyncio.run(story())
 
 
-def test_a_machine_that_gives_no_turn_makes_nobody_silent() -> None:
-    """However late a tick comes, it counts as one."""
+def test_a_stalled_machine_does_not_make_the_broker_look_silent() -> None:
+    """A tick counts once, however late it comes."""
 
     async def story() -> None:
         broker = Broker()

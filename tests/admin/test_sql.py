@@ -1,4 +1,4 @@
-"""SQL over HTTP on a real broker: answers, files, limits, rights, and what is wrong with a query."""
+"""SQL over HTTP on a real broker: answers, files, limits, rights, and errors of queries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refused(api: Api, query: str, **limits: Any) -> Any:
 
 
 def processes(broker: WebBroker) -> list[int]:
-    """Those that answer SQL for this broker: children of a child of it."""
+    """The processes that answer SQL for this broker: its grandchildren."""
     assert broker.process is not None
     found = []
     for entry in Path("/proc").iterdir():
@@ -109,7 +109,7 @@ def test_answers(filled: Api, query: str, expected: list[list[Any]]) -> None:
 
 
 def test_a_message_by_its_id(filled: Api) -> None:
-    """As the console looks for one."""
+    """The query that the console sends."""
     filled.do("PUT", "queues/default/named", {})
     [identity] = filled.publish("default/named", "g")
     where = f"id = from_hex('{identity}')"
@@ -121,21 +121,21 @@ def test_a_message_by_its_id(filled: Api) -> None:
     filled.do("DELETE", f"queues/default/named/messages/{identity}")
 
 
-def test_every_column_can_be_asked_for(filled: Api) -> None:
+def test_every_column_can_be_selected(filled: Api) -> None:
     for table in filled.get("sql/tables")["items"]:
         names = ", ".join(f'"{column["name"]}"' for column in table["columns"])
         answer = filled.do("POST", "sql", {"query": f"select {names} from {table['name']}"})
         assert answer["columns"] == table["columns"]
 
 
-def test_no_more_rows_than_were_asked_for(filled: Api) -> None:
+def test_rows_are_limited_to_the_requested_number(filled: Api) -> None:
     answer = filled.do("POST", "sql", {"query": "select * from range(10)", "rows": 4})
     assert len(answer["rows"]) == 4
     assert answer["truncated"] is True
     assert filled.do("POST", "sql", {"query": "select * from range(4)", "rows": 4})["truncated"] is False
 
 
-def test_the_names_of_columns_that_are_told_as_text(filled: Api) -> None:
+def test_columns_sent_as_text_are_named(filled: Api) -> None:
     query = """select 17::uhugeint as "a ""b", 18 as c from range(3) order by range desc"""
     answer = filled.do("POST", "sql", {"query": query})
     assert answer["columns"] == [{"name": 'a "b', "type": "VARCHAR"}, {"name": "c", "type": "INTEGER"}]
@@ -155,8 +155,8 @@ def test_csv(filled: Api) -> None:
     assert found == [["queue", "payload", "l", "n"], ["well", "64", "[1]", ""], ["well", "65", "[1]", ""]]
 
 
-def test_a_spreadsheet_finds_no_formula_in_csv(filled: Api) -> None:
-    """Names of queues and payloads are whatever peers say. What has a number's form stays one."""
+def test_csv_contains_no_spreadsheet_formulas(filled: Api) -> None:
+    """Peers choose the names of queues and the payloads. Values that look like numbers stay numbers."""
     texts = ["=1+1", "+1+1", "-2+3", "@sum(a)", "\t=1", "\r=1", "-1.50", "+7", "-1e5", "a=1", "'=1"]
     values = ", ".join("('" + text.replace("'", "''") + "')" for text in texts)
     body = {"query": f'select x as "=x", -3 as n from (values {values}) t(x)', "format": "csv"}
@@ -167,7 +167,7 @@ def test_a_spreadsheet_finds_no_formula_in_csv(filled: Api) -> None:
 
 
 def test_every_type_of_value_is_answered(filled: Api) -> None:
-    """Some have no like in Python, as a day of the year 5877642."""
+    """Some have no equivalent in Python, such as a day of the year 5877642."""
     answer = filled.do("POST", "sql", {"query": "from test_all_types()"})
     assert len(answer["rows"]) == 3
     assert all(len(row) == len(answer["columns"]) for row in answer["rows"])
@@ -187,7 +187,7 @@ def test_every_type_of_value_is_answered(filled: Api) -> None:
         "from which_secret('s3://x', 's3')",
     ],
 )
-def test_no_folder_of_the_broker_is_named(filled: Api, query: str) -> None:
+def test_errors_reveal_no_folder_of_the_broker(filled: Api, query: str) -> None:
     text = filled.ask("POST", "/api/v1/sql", {"query": query}).body.decode()
     assert str(Path.home()) not in text
     assert str(Path.cwd()) not in text
@@ -203,7 +203,7 @@ def test_parquet_keeps_the_types(filled: Api) -> None:
     assert str(table.schema.field("published_at").type) == "timestamp[us, tz=UTC]"
 
 
-def test_a_file_of_a_bad_query_is_a_problem(filled: Api) -> None:
+def test_exporting_a_bad_query_reports_a_problem(filled: Api) -> None:
     problem = filled.refused("POST", "sql/export", {"query": "selec 1", "format": "csv"})
     assert problem["field"] == "body.query"
 
@@ -235,7 +235,7 @@ def test_a_file_of_a_bad_query_is_a_problem(filled: Api) -> None:
         ("select error('mine')", "mine"),
     ],
 )
-def test_what_is_wrong_is_told(filled: Api, query: str, words: str) -> None:
+def test_bad_queries_are_explained(filled: Api, query: str, words: str) -> None:
     problem = refused(filled, query)
     assert problem["field"] == "body.query"
     assert words in problem["detail"]
@@ -255,7 +255,7 @@ def test_what_is_wrong_is_told(filled: Api, query: str, words: str) -> None:
         ({"query": "select 1", "colour": 1}, "body.colour"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_told(api: Api, body: Any, field: str) -> None:
+def test_bad_requests_are_explained(api: Api, body: Any, field: str) -> None:
     assert api.refused("POST", "sql", body)["field"] == field
 
 
@@ -270,13 +270,13 @@ def test_a_runaway_query_is_stopped_with_its_process(broker: WebBroker, filled: 
     assert problem["field"] == "body.seconds"
     assert "took longer than 0.5 seconds and was stopped" in problem["detail"]
     eventually(lambda: before - set(processes(broker)))
-    assert rows(filled, "select count(*) from live where queue = 'well'") == [[2]]  # and everything goes on
+    assert rows(filled, "select count(*) from live where queue = 'well'") == [[2]]  # other queries still work
     assert filled.ask("GET", "/readyz").status == 200
 
 
 @pytest.mark.parametrize("more", [b"", 50 * b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["one", "more"])
-def test_queries_of_clients_that_have_gone_are_stopped(broker: WebBroker, filled: Api, more: bytes) -> None:
-    """As many as there are places, each of which could go on for a minute."""
+def test_queries_of_disconnected_clients_are_stopped(broker: WebBroker, filled: Api, more: bytes) -> None:
+    """As many as may run at once, each of which could run for a minute."""
     rows(filled, "select 1")
     body = json.dumps({"query": ENDLESS, "seconds": 60}).encode()
     head = f"POST /api/v1/sql HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {filled.token}\r\n"
@@ -317,7 +317,7 @@ def test_no_process_outlives_its_broker(tmp_path: Path) -> None:
 # Rights
 
 
-def test_one_sees_the_queues_of_its_patterns_and_no_more(filled: Api) -> None:
+def test_a_caller_sees_only_queues_that_match_its_patterns(filled: Api) -> None:
     other = filled.token_for("other", ["view"], ["other/*"])
     for table in ("messages", "live", "events", "queues"):
         assert rows(other, f"select distinct namespace, queue from {table}") == [["other", "alone"]]
@@ -327,7 +327,7 @@ def test_one_sees_the_queues_of_its_patterns_and_no_more(filled: Api) -> None:
     assert "there is no table audit" in refused(filled.token_for("all", ["view"], ["*"]), "from audit")["detail"]
 
 
-def test_a_filter_does_not_get_round_the_patterns(filled: Api) -> None:
+def test_a_filter_does_not_bypass_the_patterns(filled: Api) -> None:
     other = filled.token_for("other too", ["view"], ["other/*"])
     for where in ("queue = 'well'", "queue is null", "queue = 'well' or position > 0", "namespace <> 'other'"):
         assert rows(other, f"select queue from messages where {where} and queue is distinct from 'alone'") == []
@@ -337,7 +337,7 @@ def test_a_filter_does_not_get_round_the_patterns(filled: Api) -> None:
 # Queries that are kept
 
 
-def test_queries_are_kept_and_dropped(api: Api) -> None:
+def test_queries_are_saved_and_deleted(api: Api) -> None:
     api.do("PUT", "sql/queries/b", {"query": "select 2"})
     api.do("PUT", "sql/queries/a%2Fc", {"query": "select 1", "about": "one"})
     api.do("PUT", "sql/queries/b", {"query": "select 3"})

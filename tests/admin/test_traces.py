@@ -1,4 +1,4 @@
-"""Traces: a real broker, and a receiver of OTLP that reads what it sends."""
+"""Traces: a real broker, and an OTLP receiver that decodes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.web import WebBroker, eventually
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes traces, or answers with another status."""
+    """An OTLP receiver that accepts traces, or answers with another status."""
 
     daemon_threads = True
 
@@ -158,7 +158,7 @@ def test_a_rejected_message_is_an_error_and_a_redriven_one_goes_on(tmp_path: Pat
         assert len({span.trace_id for span in spans.values()}) == 1
 
 
-def test_only_queues_that_were_asked_for(tmp_path: Path, collector: Collector) -> None:
+def test_only_the_configured_queues_are_traced(tmp_path: Path, collector: Collector) -> None:
     with traced(tmp_path, collector.url, queues=["default/a*"]) as broker:
         with connect(broker.url("kokaq")) as client:
             client.publish("no", queue="default/b")
@@ -167,11 +167,11 @@ def test_only_queues_that_were_asked_for(tmp_path: Path, collector: Collector) -
         assert collector.spans("default/b") == []
 
 
-def test_a_collector_that_was_away_gets_what_it_missed_and_the_log_tells_once(tmp_path: Path) -> None:
+def test_a_collector_that_was_away_gets_missed_spans_and_is_logged_once(tmp_path: Path) -> None:
     first = Collector(status=503)
     with traced(tmp_path, first.url) as broker:
         with connect(broker.url("phpmq", "/q")) as client:
-            client.publish_many([f"m{number}" for number in range(700)])  # more than are sent at a time
+            client.publish_many([f"m{number}" for number in range(700)])  # more than fit in one request
         eventually(lambda: first.asked >= 2)
         first.end()
         second = Collector(first.server_port)
@@ -189,7 +189,7 @@ def test_a_collector_that_was_away_gets_what_it_missed_and_the_log_tells_once(tm
             second.end()
 
 
-def test_what_a_collector_refuses_is_counted_and_not_sent_again(tmp_path: Path, collector: Collector) -> None:
+def test_rejected_spans_are_counted_and_not_sent_again(tmp_path: Path, collector: Collector) -> None:
     collector.status = 400
     with traced(tmp_path, collector.url) as broker:
         with connect(broker.url("phpmq", "/q")) as client:
@@ -203,12 +203,12 @@ def test_what_a_collector_refuses_is_counted_and_not_sent_again(tmp_path: Path, 
         assert collector.spans("default/q") == []
 
 
-def test_events_beyond_the_bound_are_passed_over_and_counted(
+def test_events_beyond_the_limit_are_skipped_and_counted(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.admin.traces.MOST_BEHIND", 10)
     with BrokerProcess(tmp_path) as broker:
-        with connect(broker.url("kokaq", "/default/q")) as client:  # which waits until it is in the journal
+        with connect(broker.url("kokaq", "/default/q")) as client:  # returns once it is journaled
             client.publish("before")
             settings = AdminSettings(
                 version="1", code="compiled", data="", journal=str(broker.data), address="",
@@ -222,7 +222,7 @@ def test_events_beyond_the_bound_are_passed_over_and_counted(
         assert (tracer.sent, tracer.refused, tracer.skipped) == (10, 0, 20)
 
 
-def test_without_the_extra_one_line_says_so(tmp_path: Path) -> None:
+def test_a_missing_extra_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry'] = None\n")
     command = [sys.executable, "-m", "penstock", "serve", "--data", str(tmp_path / "data"), "--otlp", "http://h/"]
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -232,7 +232,7 @@ def test_without_the_extra_one_line_says_so(tmp_path: Path) -> None:
     assert "traces.endpoint needs opentelemetry-proto: pip install 'penstock[otel]'" in done.stderr
 
 
-def test_the_same_event_gives_the_same_spans_and_a_share_is_of_whole_messages() -> None:
+def test_an_event_always_gives_the_same_spans_and_sampling_keeps_whole_messages() -> None:
     def event(message: int, kind: str) -> TracedEvent:
         return TracedEvent(message, kind, 5, message.to_bytes(16), "default", "q", 1, 3, None, "kokaq", None)
 
@@ -251,7 +251,7 @@ def test_the_same_event_gives_the_same_spans_and_a_share_is_of_whole_messages() 
         (["--otlp", "http://h/", "--http", "off"], "traces.endpoint: the HTTP process makes traces"),
     ],
 )
-def test_a_wrong_collector_ends_the_start(tmp_path: Path, given: list[str], complaint: str) -> None:
+def test_an_invalid_collector_ends_the_start(tmp_path: Path, given: list[str], complaint: str) -> None:
     command = [sys.executable, "-m", "penstock", "serve", "--data", str(tmp_path / "data"), *given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""What the HTTP process does between two turns of its loop is bounded, whoever asks for what."""
+"""No request may keep the HTTP process's event loop busy for long."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from penstock.server.admin.queue_requests import QueueRequests
 from support.effort import TurnMeter
 from support.looking import NOW, runtime_of
 
-#: Queues with long names that nearly fit what the caller may see, and the caller's patterns: without turns for others
-#: in between, one look through them takes seconds.
+#: Queues with long names that nearly match the caller's patterns: one pass over them takes seconds if it never yields.
 QUEUES, PATTERNS = 5_000, 20
 NAME = "a" * 240
-#: Seconds of the processor that one callback may take. It is a tenth of that; a machine that is busy takes more.
+#: Seconds of CPU that one callback may take. It takes a tenth of that, and more on a busy machine.
 TURN = 0.5
 
 
-class Asked:
-    """The broker's end, without a broker: many queues, and a caller with many patterns."""
+class StandInBroker:
+    """Stands in for the broker: many queues, and a caller with many patterns."""
 
     def __init__(self) -> None:
         broker = Broker()
@@ -57,15 +56,15 @@ def _figures() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def asked() -> Asked:
-    return Asked()
+def stand_in() -> StandInBroker:
+    return StandInBroker()
 
 
-def service_of(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> AdminService:
-    """All that answers requests, with that broker behind it."""
+def service_of(stand_in: StandInBroker, monkeypatch: pytest.MonkeyPatch) -> AdminService:
+    """The HTTP service on top of that broker."""
     service = AdminService(AdminSettings(version="0", code="", data="", address="127.0.0.1:0"), Reporter(BytesIO(), ""))
     for client in (service.broker, service._listening):
-        monkeypatch.setattr(client, "ask", asked.ask)
+        monkeypatch.setattr(client, "ask", stand_in.ask)
 
     async def times(places: list[int]) -> dict[int, int]:
         return {}
@@ -75,7 +74,7 @@ def service_of(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> AdminService:
 
 
 async def ask(service: AdminService, path: str) -> tuple[int, Any]:
-    """The status and the JSON of a GET."""
+    """Send a GET. Returns status and JSON."""
     sent: list[dict[str, Any]] = []
     path, _, query = path.partition("?")
     scope = {
@@ -106,9 +105,11 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-def test_no_request_takes_the_loop_for_long(asked: Asked, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_blocks_the_loop_for_long(
+    stand_in: StandInBroker, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
-        service = service_of(asked, monkeypatch)
+        service = service_of(stand_in, monkeypatch)
         try:
             await service.mirror.refresh()
             meter = TurnMeter()
@@ -123,9 +124,9 @@ def test_no_request_takes_the_loop_for_long(asked: Asked, path: str, monkeypatch
     asyncio.run(story())
 
 
-def test_a_pass_over_all_queues_takes_the_loop_for_moments(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_over_all_queues_yields_to_the_loop(stand_in: StandInBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        service = service_of(asked, monkeypatch)
+        service = service_of(stand_in, monkeypatch)
         try:
             meter = TurnMeter()
             with meter.on():
