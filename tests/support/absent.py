@@ -28,7 +28,7 @@ def silent() -> Iterator[str]:
     with socket.socket() as listening, socket.socket() as one, socket.socket() as two:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
-        for each in (one, two):  # they fill the queue of those who wait to be accepted
+        for each in (one, two):  # they fill the backlog
             each.setblocking(False)
             each.connect_ex(listening.getsockname())
         yield _place(listening)

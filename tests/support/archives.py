@@ -1,4 +1,4 @@
-"""The archive without a stream: batches come as Spark would give them, and are stopped at any step of a commit."""
+"""The archive without a stream: tests hand it batches as Spark would, and stop it at any step of a commit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMA = "id long"
 
 
 class Killed(BaseException):
-    """In place of a real kill: nothing may catch it."""
+    """Simulates a kill, so nothing may catch it."""
 
 
 class ArchiveRun:
@@ -45,7 +45,7 @@ class ArchiveRun:
         self.start()
 
     def start(self, **options: Any) -> None:
-        """As after a kill: only what is in the lake is known. With other options than before, perhaps."""
+        """Start as after a kill, knowing only what is in the lake, possibly with new options."""
         self._given |= options
         self.options = ArchiveOptions(**self._given)
         self.lake = lake_of(self.place, self.options)
@@ -65,13 +65,13 @@ class ArchiveRun:
         return self.archive.batch(messages(self.spark, number * rows, rows), number)
 
     def planned(self, number: int, end: int, **of: str) -> None:
-        """What Spark's log says of a batch of 10 positions."""
+        """The entry in Spark's offset log for a batch of 10 positions."""
         log = self.lake.checkpoint / "offsets" / str(number)
         log.parent.mkdir(exist_ok=True)
         log.write_text("v1\n{}\n" + json.dumps({"identity": "journal", "position": end, "of": of, "parts": [10]}))
 
     def killed(self, number: int, step: str) -> None:
-        """A batch that ends at one of ``STEPS``."""
+        """Run a batch that is killed at one of ``STEPS``."""
         with pytest.MonkeyPatch.context() as patch:
             _kill_at(patch, self, step)
             with pytest.raises(Killed):
@@ -82,7 +82,7 @@ class ArchiveRun:
 
 
 def messages(spark: SparkSession, start: int, rows: int) -> DataFrame:
-    """Every fourth does not fit."""
+    """Messages, every fourth of which goes to quarantine."""
     columns = {field.name: pa.nulls(rows, field.type) for field in MESSAGES}
     numbers = range(start, start + rows)
     columns |= {

@@ -1,4 +1,4 @@
-"""A broker with one queue, for example tests that read like the rules they show."""
+"""A broker with one queue, for tests that read like the rules that they check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW = 1_700_000_000 * SECOND
 
 
 class Bench:
-    """A broker with one queue, and short ways to say things. Messages are numbered from 1 as they are published."""
+    """A broker with one queue and short commands. Messages are numbered from 1 in order of publication."""
 
     def __init__(self, **policy: Any) -> None:
         self.broker = Broker()

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-#: Seconds after which something that should happen counts as not happening.
+#: Seconds to wait for an expected event before a test fails.
 PATIENCE = 20.0
-#: The same for a broker that starts, on a machine that has much else to do. One that ends is noticed at once.
+#: Seconds to wait for a broker's start on a busy machine. A broker that ends is noticed at once.
 START_PATIENCE = 120.0
 TESTS = Path(__file__).parents[1]
 #: Any port that is free.
@@ -30,7 +30,7 @@ FREE = "127.0.0.1:0"
 
 
 def wait_for(what: Callable[[], Any], why: str = "it did not happen", seconds: float = PATIENCE) -> Any:
-    """Poll until it is true, and return it."""
+    """Poll until the result is true, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, why
@@ -42,7 +42,7 @@ PeerT = TypeVar("PeerT", bound="Peer")
 
 
 class Peer:
-    """A client's end of a connection: bytes, and nothing else."""
+    """A client's end of a connection: raw bytes."""
 
     def __init__(self, address: str, *, tls: bool = False, nodelay: bool = True) -> None:
         self.socket = dial(address, tls=tls, nodelay=nodelay)
@@ -62,7 +62,7 @@ class Peer:
         return self
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes."""
+        """Read exactly ``size`` bytes."""
         while len(self._read) < size:
             more = self.socket.recv(65536)
             if not more:
@@ -72,13 +72,13 @@ class Peer:
         return found
 
     def expect(self, *parts: bytes) -> Self:
-        """These bytes come next."""
+        """Assert that these bytes come next."""
         wanted = b"".join(parts)
         assert self.read(len(wanted)) == wanted
         return self
 
     def expect_end(self) -> None:
-        """Nothing comes any more, and the other side closes."""
+        """Assert that the other side closes without sending more."""
         try:
             rest = self._read + self.socket.recv(65536)
         except (ConnectionResetError, ssl.SSLEOFError):
@@ -86,7 +86,7 @@ class Peer:
         assert rest == b""
 
     def finish(self) -> Self:
-        """Say that nothing more will be sent, and go on reading."""
+        """Close the sending side; reading still works."""
         self.socket.shutdown(socket.SHUT_WR)
         return self
 
@@ -95,7 +95,7 @@ class Peer:
         self.socket.close()
 
     def reset(self) -> None:
-        """Hang up rudely: the other side gets an error, not an end."""
+        """Reset the connection: the other side gets an error, not an end of stream."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
@@ -130,9 +130,9 @@ class BrokerProcess:
     ) -> None:
         """``tables`` is a configuration in TOML, ``options`` are values for it.
 
-        Without ``tables`` it listens for all protocols, on free ports that it keeps when it is started again. With
-        ``largest_file`` the system refuses to let any of its files grow beyond so many bytes. With ``capacity`` its
-        disk takes what that file says: see ``support.smalldisk``.
+        Without ``tables`` it listens for all protocols, on free ports that it keeps across restarts.
+        ``largest_file`` is a limit in bytes that the kernel enforces for each file. ``capacity`` names a file with
+        the size of its disk: see ``support.smalldisk``.
         """
         self.folder = folder
         self.ready = folder / "ready.json"
@@ -146,7 +146,7 @@ class BrokerProcess:
         if not tables:
             kokaq = {"address": FREE, "create_queues": True}
             self._options = {"phpmq": [FREE], "sspq": [FREE], "kokaq": [kokaq], **self._options}
-        if "flight" not in self._options and "flight" not in tables:  # it takes a second to start: for who asks for it
+        if "flight" not in self._options and "flight" not in tables:  # it takes a second to start, so only on request
             self._options["flight"] = "off"
         if "http" not in self._options and "http" not in tables:
             self._options["http"] = "off"
@@ -165,11 +165,11 @@ class BrokerProcess:
         self.kill()
 
     def configure(self, **options: Any) -> None:
-        """Other values for its configuration, from the next start on."""
+        """Change its configuration for the next start."""
         self._options |= options
 
     def start(self) -> None:
-        """Start it, and wait until everything accepts."""
+        """Start it, and wait until all listeners accept connections."""
         self.begin()
         self.wait_until_ready()
 
@@ -187,7 +187,7 @@ class BrokerProcess:
             )
 
     def wait_until_ready(self) -> None:
-        """Until everything accepts."""
+        """Wait until all listeners accept connections."""
         process = self.process
         assert process is not None
         wait_for(
@@ -210,11 +210,11 @@ class BrokerProcess:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where each protocol's last listener listens, "flight" included."""
+        """The address of each protocol's last listener, including "flight"."""
         return {each["protocol"]: each["address"] for each in self._listeners}
 
     def address(self, protocol: str, number: int = 0) -> str:
-        """Where the nth listener of a protocol listens."""
+        """The address of the nth listener of a protocol."""
         return [each["address"] for each in self._listeners if each["protocol"] == protocol][number]
 
     def url(self, protocol: str, path: str = "") -> str:
@@ -223,13 +223,13 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """The process that runs now."""
+        """The PID of the running process."""
         assert self.process is not None
         return self.process.pid
 
     @property
     def private_socket(self) -> Path:
-        """The private socket."""
+        """The path of the private socket."""
         return Path((self.data / "broker-socket").read_text()) / "socket"
 
     @overload
@@ -258,19 +258,19 @@ class BrokerProcess:
         return self.ended()
 
     def kill(self) -> None:
-        """kill -9, if it still runs."""
+        """Send SIGKILL, if it still runs."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(PATIENCE)
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        """The lines of its log about one event."""
+        """The log lines of one event."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
 
 def companion(broker: BrokerProcess, module: str) -> int:
-    """The pid of the process beside a broker that runs a module, as in "penstock.admin"."""
+    """The PID of the companion process that runs a module such as "penstock.admin"."""
     for pid in Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split():
         if module in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
             return int(pid)
@@ -278,14 +278,14 @@ def companion(broker: BrokerProcess, module: str) -> int:
 
 
 def _at(listener: Any, address: str) -> Any:
-    """The options of a listener; if it was to take any free port, with the one that it has got."""
+    """The options of a listener, with its real port if it asked for any free port."""
     if isinstance(listener, dict):
         return {**listener, "address": _at(listener["address"], address)}
     return address.rpartition("/")[2] if listener == FREE else listener
 
 
 def _toml(options: dict[str, Any]) -> str:
-    """Options as lines of TOML, in which JSON's strings, numbers and lists are the same."""
+    """Options as lines of TOML, whose strings, numbers and lists are those of JSON."""
     return "".join(f"{json.dumps(key)} = {_value(value)}\n" for key, value in options.items())
 
 

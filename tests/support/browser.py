@@ -1,8 +1,8 @@
-"""A real Chromium for the tests of the console: found, started, and watched.
+"""A real Chromium for the console's tests.
 
-``CHROMIUM=/path`` names one; else one of the usual names on the PATH is taken, else the one that Playwright fetched.
-Without any, tests fail and say how to get one. ``python -m support.browser`` gets one where that is possible without
-asking: Debian's package for root, Playwright's download for others.
+``CHROMIUM=/path`` names one; otherwise one of the usual names on the PATH is used, or Playwright's download. Without
+any, tests fail and say how to install one. ``python -m support.browser`` installs one: Debian's package for root,
+Playwright's download for other users.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ HOW = "install one (Debian: apt-get install chromium), or name one: CHROMIUM=/pa
 
 
 def named() -> str | None:
-    """The browser that is named, or on the PATH."""
+    """The browser from ``CHROMIUM`` or the PATH."""
     if given := os.environ.get("CHROMIUM"):
         return given
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 def found(playwright: Playwright) -> str:
-    """The browser to be used. No browser is a failure: a test that is skipped has shown nothing."""
+    """The browser to use. Fails without one, because a skipped test proves nothing."""
     if (path := named()) is not None:
         return path
     fetched = playwright.chromium.executable_path
@@ -44,7 +44,7 @@ def found(playwright: Playwright) -> str:
 
 @contextmanager
 def started(*arguments: str) -> Iterator[Browser]:
-    """A browser without a window, with more arguments of its command line. Root, as in containers, has no sandbox."""
+    """A headless browser with additional arguments. Root, as in containers, runs it without a sandbox."""
     with sync_playwright() as playwright:
         options = [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         browser = playwright.chromium.launch(executable_path=found(playwright), args=options)
@@ -53,11 +53,11 @@ def started(*arguments: str) -> Iterator[Browser]:
 
 
 class Watch:
-    """What went wrong on the pages of a context: errors on the console, exceptions, requests to other hosts."""
+    """Collects what went wrong on a context's pages: console errors, exceptions, requests to other hosts."""
 
     def __init__(self, context: BrowserContext, origin: str) -> None:
         self.wrong: list[str] = []
-        #: Parts of messages that a test brings about itself.
+        #: Parts of messages that a test provokes on purpose.
         self.expected: list[str] = []
         self._host = urlsplit(origin).netloc
         context.on("page", self._watch)
@@ -77,14 +77,14 @@ class Watch:
             self.wrong.append(f"request to {request.url}")
 
     def check(self) -> None:
-        """Fails if there was anything that no test has asked for."""
+        """Fail on any unexpected problem."""
         left = [each for each in self.wrong if not any(part in each for part in self.expected)]
         if left:
             pytest.fail("on the page:\n" + "\n".join(left))
 
 
 def install() -> int:
-    """Get a browser, if there is none. Returns the exit code."""
+    """Install a browser if there is none. Returns the exit code."""
     if named():
         return 0
     if not debian.install("chromium", "the tests of the console"):

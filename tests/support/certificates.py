@@ -1,4 +1,4 @@
-"""Certificates for tests, made with openssl: an authority, and what it signs."""
+"""Certificates for tests, made with openssl: an authority and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Authority:
 
 
 def client_context(certificate: Certificate | None = None) -> ssl.SSLContext:
-    """A client that believes every server, and shows this certificate."""
+    """A client context that trusts every server and presents this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

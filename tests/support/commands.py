@@ -23,12 +23,12 @@ class Outcome(NamedTuple):
 
     @property
     def json(self) -> list[Any]:
-        """The values on standard output, one a line."""
+        """The JSON values on standard output, one per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Ours, without anything that would configure a broker; and no processes beside it, which take a while."""
+    """Our environment, without broker settings, and without companion processes, which start slowly."""
     kept = {name: value for name, value in os.environ.items() if name == VARIABLE or not name.startswith("PENSTOCK_")}
     return {**kept, "COLUMNS": "200", "PENSTOCK_FLIGHT": "off", "PENSTOCK_HTTP": "off", **extra}
 

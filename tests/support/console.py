@@ -1,4 +1,4 @@
-"""The HTTP API for tests of the console: brings a broker into a state, and tells what became of it."""
+"""The HTTP API for the console's tests: sets a broker's state, and reads it back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from playwright.sync_api import Page
 from penstock.admin.routes import path_part
 from support.brokers import PATIENCE
 
-#: Opens an address of the console as a person of its own; see the fixture ``visit``.
+#: Opens a page of the console in a browser context of its own; see the fixture ``visit``.
 Visit = Callable[..., Page]
 
 
 class Api:
-    """Calls with a token. Raises HTTPError where the answer is a problem."""
+    """Calls with a token. Raises HTTPError for problem responses."""
 
     def __init__(self, origin: str, token: str) -> None:
         self.origin = origin
@@ -38,7 +38,7 @@ class Api:
         return self.call("GET", *parts, **query)
 
     def status(self, *parts: str) -> int:
-        """What a GET is answered with."""
+        """The status of a GET."""
         try:
             self.get(*parts)
         except HTTPError as error:

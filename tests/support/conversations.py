@@ -1,4 +1,4 @@
-"""The conversations on the pages of the protocols: read from ``conversation`` blocks, and held against a broker.
+"""The conversations on the protocol pages, read from ``conversation`` blocks and replayed against a broker.
 
 The notation is described on the pages. The first line of a block names the listener and its options.
 """
@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"[0-9a-f]{2}|\{text\}|\{[\w-]+:\d+\}")
 
 
 class Step(NamedTuple):
-    """Who speaks (``>`` or ``<``; ``---``: the connection ends), and the bytes and placeholders of what is said."""
+    """The side that speaks (``>`` or ``<``; ``---``: the connection ends), and its bytes and placeholders."""
 
     who: str
     tokens: tuple[str, ...] = ()

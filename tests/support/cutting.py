@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 
 class Cutting:
-    """Listens, passes bytes on, and cuts each connection that still has a number of bytes in ``cuts``.
+    """Forwards bytes. Each connection takes a number from ``cuts``, and is cut after that many bytes from the server.
 
     ``silent``: the proxy goes quiet instead of closing, like a machine that loses its power.
     """
@@ -17,7 +17,7 @@ class Cutting:
     def __init__(self, target: tuple[str, int], cuts: list[int], *, silent: bool = False) -> None:
         self.cuts = cuts
         self._silent = silent
-        #: How many connections were cut.
+        #: Number of connections cut.
         self.cut = 0
         self._target = target
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -26,7 +26,7 @@ class Cutting:
 
     @property
     def address(self) -> str:
-        """Where to connect to instead."""
+        """The proxy's address."""
         return f"127.0.0.1:{self._server.getsockname()[1]}"
 
     def _accept(self) -> None:
@@ -61,7 +61,7 @@ class Cutting:
         self._threads[0].start()
 
     def stop(self) -> None:
-        """Cut everything, and end."""
+        """Cut all connections, and stop."""
         for each in self._sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -72,7 +72,7 @@ class Cutting:
 
 @contextmanager
 def cutting(address: str, cuts: list[int], *, silent: bool = False) -> Iterator[Cutting]:
-    """In front of an address as in ``grpc://127.0.0.1:8815``."""
+    """Run a proxy in front of an address such as ``grpc://127.0.0.1:8815``."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
     found = Cutting((host, int(port)), cuts, silent=silent)
     found.start()

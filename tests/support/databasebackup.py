@@ -1,4 +1,4 @@
-"""Backups of a journal's database that know nothing of Penstock: of rows, as by pg_dump, and of a server's files."""
+"""Backups of a journal's database by generic means: of rows, like pg_dump, and of a server's files."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def put_back(url: str, backup: Dump) -> None:
 
 
 def copy_files(server: Server, to: Path) -> None:
-    """The files of a server that is stopped: a snapshot of its disk."""
+    """Copy the files of a stopped server, like a disk snapshot."""
     subprocess.run(["cp", "--archive", str(server.data), str(to)], check=True)
 
 
 def put_files_back(server: Server, backup: Path) -> None:
-    """The server is what it was. It must be stopped."""
+    """Restore the files of the server, which must be stopped."""
     subprocess.run(["rm", "--recursive", "--force", str(server.data)], check=True)
     subprocess.run(["cp", "--archive", str(backup), str(server.data)], check=True)

@@ -32,7 +32,7 @@ _ENDS = b"QS"
 
 
 class Statements:
-    """Where the statements in a client's bytes end. They come in any pieces."""
+    """Finds the ends of statements in a client's bytes, which arrive in any pieces."""
 
     def __init__(self) -> None:
         self._header = b""
@@ -41,7 +41,7 @@ class Statements:
         self._ends = False
 
     def first_end(self, data: bytes) -> int | None:
-        """The offset behind the first statement that ends in these bytes, if one does."""
+        """The offset after the first statement that ends in these bytes, or None."""
         at = 0
         while at < len(data):
             if self._left:
@@ -56,7 +56,7 @@ class Statements:
         return None
 
     def _read_header(self, data: bytes, at: int) -> int:
-        """The first message has no kind; an answer to SSL and GSS offers would follow it, so they must be off."""
+        """The first message has no type byte. SSL and GSS must be off, because their offers would be answered."""
         size = 5 if self._started else 4
         taken = data[at : at + size - len(self._header)]
         self._header += taken
@@ -73,28 +73,28 @@ class Link:
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.sockets: dict[Way, socket.socket] = {"to_server": client, "to_client": server}
-        #: Where what comes from each goes to.
+        #: The peer of each socket.
         self.targets: dict[Way, socket.socket] = {"to_server": server, "to_client": client}
         self.statements = Statements()
-        #: Replies are awaited, and then the connection is cut.
+        #: Whether to cut the connection at the next reply.
         self.cut_at_reply = False
 
     def cut(self) -> None:
-        """Tell both ends that it is over."""
+        """Close both ends."""
         for each in self.sockets.values():
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
 
 class DatabaseProxy:
-    """Listens on 127.0.0.1, and passes on to a port of it."""
+    """Listens on 127.0.0.1, and forwards to another port there."""
 
     def __init__(self, target: int) -> None:
-        #: Where connections go. May be changed: new ones go elsewhere.
+        #: The target port. May be changed for new connections.
         self.target = target
-        #: Statements that were passed on.
+        #: Statements forwarded.
         self.statements = 0
-        #: Connections that were cut at a statement or a byte.
+        #: Connections cut at a statement or a byte.
         self.cuts = 0
         self._server = socket.create_server(("127.0.0.1", 0))
         self._links: list[Link] = []
@@ -107,23 +107,23 @@ class DatabaseProxy:
         self._stop_at: int | None = None
         self._bytes: dict[Way, int] = {}
         self._ended = False
-        #: Bytes a second, and when the next may pass each way.
+        #: Bytes per second, and when the next may pass each way.
         self._rate = 0
         self._free_at: dict[Way, float] = dict.fromkeys(BOTH, 0.0)
 
     @property
     def port(self) -> int:
-        """Where to connect to instead."""
+        """The proxy's port."""
         return int(self._server.getsockname()[1])
 
     @property
     def connections(self) -> int:
-        """How many there have been since all were cut."""
+        """Number of connections since all were cut."""
         return len(self._links)
 
     @property
     def held(self) -> bool:
-        """Whether something does not pass at present."""
+        """Whether bytes are held at present."""
         return bool(self._held)
 
     def url(self, url: str) -> str:
@@ -143,12 +143,12 @@ class DatabaseProxy:
             link.cut()
 
     def cut_at_statement(self, number: int, when: Literal["before", "after"]) -> None:
-        """Cut at the nth statement from now: it does not get through, or its answer does not."""
+        """Cut at the nth statement from now: either the statement or its answer is lost."""
         with self._changed:
             self._statement = (self.statements + number, when)
 
     def hold_at_statement(self, number: int) -> None:
-        """Let nothing pass from behind the nth statement from now on, as if the client was stopped there."""
+        """Hold all bytes after the nth statement from now, as if the client had stopped there."""
         with self._changed:
             self._stop_at = self.statements + number
 
@@ -158,7 +158,7 @@ class DatabaseProxy:
             self._bytes[way] = number
 
     def hold(self, *ways: Way) -> None:
-        """Let nothing pass until ``release``; it comes through then."""
+        """Hold all bytes until ``release``."""
         self._change(self._held, ways or BOTH)
 
     def swallow(self, *ways: Way) -> None:
@@ -185,13 +185,13 @@ class DatabaseProxy:
         self._refusing = False
 
     def throttle(self, rate: int) -> None:
-        """Let so many bytes a second pass each way, all connections together; 0: as many as come."""
+        """Limit bytes per second each way, for all connections together; 0: no limit."""
         with self._changed:
             self._rate = rate
             self._changed.notify_all()
 
     def swap(self, one: int, other: int) -> None:
-        """Give two connections that are idle each other's server session, as a pooler may between transactions."""
+        """Swap the server sessions of two idle connections, as a pooler may between transactions."""
         with self._changed:
             first, second = self._links[one], self._links[other]
             first.targets, second.targets = second.targets, first.targets
@@ -200,7 +200,7 @@ class DatabaseProxy:
         with self._changed:
             which.update(ways)
 
-    # How it works
+    # Forwarding
 
     def start(self) -> None:
         """Begin."""
@@ -269,7 +269,7 @@ class DatabaseProxy:
             self._changed.wait_for(lambda: not self._rate or self._ended, free_at - now)
 
     def _judge(self, link: Link, way: Way, data: bytes) -> bytes:
-        """What of the bytes gets through, now. The rest does not, and ends the connection unless it is swallowed."""
+        """The part of the bytes that gets through. The rest ends the connection unless it is swallowed."""
         with self._changed:
             self._changed.wait_for(lambda: way not in self._held)
             if way in self._swallowed:
@@ -313,7 +313,7 @@ class DatabaseProxy:
 
 @contextmanager
 def database_proxy(target: int) -> Iterator[DatabaseProxy]:
-    """In front of a port of 127.0.0.1."""
+    """Run a proxy in front of a port of 127.0.0.1."""
     found = DatabaseProxy(target)
     found.start()
     try:

@@ -1,4 +1,4 @@
-"""Programs of Debian that tests need and pip does not have: brought where that can be done without asking."""
+"""Debian packages that tests need and pip does not provide."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 def install(package: str, purpose: str) -> bool:
-    """Install a package as root, where there is apt-get. Returns whether that was tried."""
+    """Install a package if this is root and apt-get exists. Returns whether that was tried."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return False
     print(f"set-up: installing Debian's {package}, for {purpose}", file=sys.stderr)

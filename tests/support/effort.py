@@ -1,6 +1,6 @@
-"""How much work something is: bytecodes of the package that are executed, and memory that they fill.
+"""The cost of a call: executed bytecodes of the package, and the memory that they fill.
 
-No clock, so it is the same on every machine.
+No clock is involved, so the result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unittest.mock import patch
 import penstock
 
 _PACKAGE = str(Path(penstock.__file__).parent)
-#: Bytes that count as a bytecode, where one fills more than a few: joining and copying payloads is work too.
+#: Bytes that count as one bytecode, because joining and copying payloads is work too.
 FILLED: Final = 64
 FEW: Final = 4096
 
@@ -71,7 +71,7 @@ def effort(do: Callable[[], object]) -> int:
 
 @contextmanager
 def counted_calls() -> Iterator[Counter[str]]:
-    """Calls of Python functions of the package in this thread, by ``module:function``."""
+    """Counts calls of the package's Python functions in this thread, by ``module:function``."""
     calls: Counter[str] = Counter()
 
     def enter(frame: FrameType, event: str, arg: Any) -> None:
@@ -87,7 +87,7 @@ def counted_calls() -> Iterator[Counter[str]]:
 
 
 class LoopMeter:
-    """The work of each callback of an event loop, and of each of its rounds: what is done before others have a turn."""
+    """The work of each callback and of each iteration of an event loop."""
 
     def __init__(self) -> None:
         self.most = self.most_in_round = 0
@@ -122,8 +122,8 @@ class LoopMeter:
 
 
 class TurnMeter:
-    """Seconds of processor time that each callback of an event loop takes, including libraries in C, which execute no
-    bytecodes. Processor time does not depend on how busy the machine is.
+    """Seconds of CPU time that each callback of an event loop takes, including libraries in C, which execute no
+    bytecodes. CPU time does not depend on how busy the machine is.
 
     Collecting garbage skips every object that is older than the measurement: a test process that has run thousands of
     tests holds so many that one collection takes most of a second.
@@ -131,7 +131,7 @@ class TurnMeter:
 
     def __init__(self) -> None:
         self.most = 0.0
-        #: Whose callback that was.
+        #: The owner of the slowest callback.
         self.what = ""
 
     @contextmanager
@@ -156,6 +156,6 @@ class TurnMeter:
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has had of the processor so far, with all its threads."""
+    """The CPU time that a process has used so far, with all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

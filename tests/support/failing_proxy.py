@@ -1,8 +1,8 @@
-"""A proxy for HTTP that refuses, delays, and loses answers, by a plan; a process of its own.
+"""An HTTP proxy that refuses, delays, and loses answers by a plan.
 
-Libraries that ask it may hold the lock of the interpreter until they have an answer.
+It is a process of its own because client libraries may hold the GIL until they have an answer.
 
-    python failing_proxy.py PORT PLAN      the plan as JSON; prints its own port, and in the end what is left of it
+    python failing_proxy.py PORT PLAN      the plan is JSON; prints its port, and at the end the rest of the plan
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-#: Seconds that a request waits which is to be slow.
+#: Seconds by which a request is delayed.
 DELAY = 0.2
 
 
 class _Proxy(ThreadingHTTPServer):
-    """Each entry of the plan is for the first request that is like it, once."""
+    """Each entry of the plan applies once, to the first request that matches it."""
 
     daemon_threads = True
 
@@ -43,7 +43,7 @@ class _Proxy(ThreadingHTTPServer):
             return found[0]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever asked is gone."""
+        """Ignore clients that hang up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -95,11 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"" if self.command == "HEAD" else body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-        """Not on the terminal."""
+        """Log nothing."""
 
 
 class FailingProxy:
-    """Where it is; and, when it has ended, what it has not done of its plan."""
+    """The proxy's URL; ``left`` is the rest of the plan once it has stopped."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -115,7 +115,7 @@ class FailingProxy:
 
 @contextmanager
 def failing_proxy(port: int, plan: list[tuple[str, str]]) -> Iterator[FailingProxy]:
-    """Before the server at this port. Entries of the plan are ``refuse``, ``delay`` or ``lose``, and a pattern."""
+    """Run a proxy in front of this port. Entries of the plan are ``refuse``, ``delay`` or ``lose``, and a pattern."""
     command = [sys.executable, __file__, str(port), json.dumps(plan)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         found = FailingProxy(process)
@@ -126,7 +126,7 @@ def failing_proxy(port: int, plan: list[tuple[str, str]]) -> Iterator[FailingPro
 
 
 def main() -> None:
-    """Until standard input ends."""
+    """Run until standard input ends."""
     server = _Proxy(int(sys.argv[1]), json.loads(sys.argv[2]))
     print(server.server_address[1], flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T], seconds: float = 10) -> T:
-    """Run it, and never hang."""
+    """Run a coroutine with a timeout."""
 
     async def limited() -> T:
         async with asyncio.timeout(seconds):
@@ -93,7 +93,7 @@ class Peer:
         return response
 
     def reset(self) -> None:
-        """End the connection the hard way."""
+        """Reset the connection."""
         self.writer.transport.abort()
 
 
@@ -134,7 +134,7 @@ class Fake:
             assert self.problems == []
 
     async def finished(self, connections: int = 1) -> None:
-        """Wait until so many connections have come, and the scripts of all have ended."""
+        """Wait until this many connections have come, and all their scripts have ended."""
         while self.connections < connections or self._tasks:
             await asyncio.sleep(0.001)
 
@@ -187,7 +187,7 @@ def dispatch(queue: str, *bodies: bytes, first: int = 0, ttl: int | None = None)
 
 
 async def quiet(peer: Peer) -> None:
-    """Read everything, say nothing."""
+    """Read everything, answer nothing."""
     await peer.rest()
 
 

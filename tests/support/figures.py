@@ -1,4 +1,4 @@
-"""What the long commands count: numbers for tests and programs, which add up over the parts of a run."""
+"""The numbers that the long commands report, for tests and programs; they add up over the parts of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T", bound=tuple[int, ...])
 
 
 def added(one: T, other: T) -> T:
-    """Field by field."""
+    """Add field by field."""
     return type(one)(*map(operator.add, one, other))
 
 
@@ -42,5 +42,5 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def show(figures: Any, sentence: str, *, as_json: bool) -> None:
-    """The last thing that a command says. ``figures`` is a NamedTuple of numbers."""
+    """Print a command's result. ``figures`` is a NamedTuple of numbers."""
     sys.stdout.write((json.dumps(figures._asdict()) if as_json else sentence) + "\n")

@@ -52,7 +52,7 @@ class Flight:
         return self.client.get_flight_info(fl.FlightDescriptor.for_command(json.dumps(values).encode()), self.options)
 
     def write(self, batches: Sequence[pa.RecordBatch], **values: Any) -> list[dict[str, Any]]:
-        """Publish batches; what was answered to each."""
+        """Publish batches, and return the answer to each."""
         descriptor = fl.FlightDescriptor.for_command(json.dumps({"writer": "w", **values}).encode())
         writer, metadata = self.client.do_put(descriptor, batches[0].schema, self.options)
         answers = []
@@ -72,7 +72,7 @@ class Flight:
 
 
 def problem(call: Callable[[], Any]) -> Problem:
-    """What is wrong with a call."""
+    """The problem that a call raises."""
     with pytest.raises(fl.FlightError) as caught:
         call()
     text = str(caught.value)

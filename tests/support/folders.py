@@ -14,12 +14,12 @@ from penstock.server.process.opening import Opened
 from support.journals import open_folder
 from support.workload import Workload
 
-#: Small segments: a few hundred events each.
+#: Small segments, of a few hundred events each.
 SMALL = OwnerOptions(extent_bytes=20_000, reserve=4096)
 
 
 class QuickDisk(RealDisk):
-    """Does not wait for the disk: these tests are not about power failures."""
+    """A disk without fsync, because these tests are not about power failures."""
 
     def create(self, name: str) -> RealFile:
         return QuickFile(super().create(name)._fd)
@@ -32,14 +32,14 @@ class QuickDisk(RealDisk):
 
 
 class QuickFile(RealFile):
-    """The same of a file."""
+    """A file without fsync."""
 
     def sync(self) -> None:
         pass
 
 
 class Life:
-    """A broker on a folder, and what its clients published: position -> what the view of messages must show."""
+    """A broker on a folder, and its published messages by position, as the view of messages must show them."""
 
     def __init__(self, folder: Path, seed: int = 1, options: OwnerOptions = SMALL, *, age: int = 0) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Life:
         return open_folder(QuickDisk(self.folder), self.workload.now, self.options, self.retention)
 
     def run(self, steps: int) -> Life:
-        """Let the clients do something; commit now and then."""
+        """Let the clients run some commands, and commit now and then."""
         for step in range(steps):
             self.workload.step()
             if step % 3 == 0:
@@ -63,7 +63,7 @@ class Life:
         return self
 
     def commit(self) -> None:
-        """Write what is staged, and take note of it."""
+        """Write staged events, and record the published messages."""
         engine = self.opened.engine
         staged = engine.stage(self.workload.now)
         for each in staged:
@@ -83,7 +83,7 @@ class Life:
         self.opened.engine.log.close()
 
     def kill(self) -> None:
-        """The process ends without a word: files stay as they are, the lock is let go."""
+        """End like a killed process: files stay as they are, the lock is released."""
         log: Any = self.opened.engine.log
         log._close_files()
 

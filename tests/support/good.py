@@ -1,4 +1,4 @@
-"""A broker with limits, and a client that behaves: what tests of bad peers stand on."""
+"""A broker with limits, and a well-behaved client, for tests of bad peers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from support.raw import Kokaq
 
 PLAIN = "".join(f'[[{protocol}]]\naddress = "127.0.0.1:0"\n' for protocol in ("phpmq", "sspq", "kokaq"))
 QUEUE = "default/good"
-#: Every request of the client is answered within so many seconds, or it was harmed. (The machine may be busy.)
+#: Seconds within which each request of the client must be answered, even on a busy machine.
 PROMPT = 5.0
 
 
 class Broker(BrokerProcess):
-    """A broker that hangs up for its peers before it ends."""
+    """A broker that closes the test's connections before it stops."""
 
     def kokaq(self, number: int = 0) -> Kokaq:
         """A Kokaq client."""
@@ -33,7 +33,7 @@ class Broker(BrokerProcess):
 
 @contextmanager
 def broker_with(folder: Path, limits: str = "", tables: str = "", listeners: str = PLAIN) -> Iterator[Broker]:
-    """A broker on three TCP ports. In the end it must stop in good order, without a fault of its own."""
+    """A broker on three TCP ports. At the end it must stop cleanly, without an internal error."""
     settings = f'[queues."{QUEUE}"]\n[journal]\nmin_free_bytes = 0\n[limits]\n{limits}\n{tables}\n'
     with Broker(folder, settings + listeners) as broker:
         try:
@@ -81,20 +81,20 @@ class Good:
 
 
 def memory_of(broker: BrokerProcess) -> int:
-    """The memory that the broker has now, in bytes."""
+    """The broker's resident memory, in bytes."""
     assert broker.process is not None
     status = Path(f"/proc/{broker.process.pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
 
 def descriptors_of(broker: BrokerProcess) -> int:
-    """How many file descriptors it has open."""
+    """The number of its open file descriptors."""
     assert broker.process is not None
     return len(os.listdir(f"/proc/{broker.process.pid}/fd"))
 
 
 def cpu_of(broker: BrokerProcess) -> float:
-    """The seconds that it has computed for."""
+    """The CPU time that it has used, in seconds."""
     assert broker.process is not None
     fields = Path(f"/proc/{broker.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

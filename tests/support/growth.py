@@ -1,7 +1,7 @@
 """Everything that a peer can make the broker keep, and what bounds it: the list behind docs/limits.md.
 
 Every attribute of the broker's process that can grow is named here once, or it is among those that peers can't make
-grow. A test finds such attributes in the code and fails where one is not named, so that none is forgotten.
+grow. A test finds such attributes in the code and fails if one is missing here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Growth(NamedTuple):
-    """Something that is kept because peers want it, where it is kept, and its bound."""
+    """State that peers can make the broker keep: the attributes that hold it, and its bound."""
 
     what: str
     cost: str
@@ -295,7 +295,7 @@ GROWTH = (
     ),
 )
 
-#: Attributes that grow with the configuration, the code, or the time of one call, whatever peers do.
+#: Attributes that grow with the configuration, the code, or one call, independently of peers.
 NOT_BY_PEERS = {
     "server/companions/shared_requests:SharedRequests.handlers": "one for each type of request",
     "server/flight/lease_requests:LeaseRequests.handlers": "as above",

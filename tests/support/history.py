@@ -1,4 +1,4 @@
-"""Events of a real engine under random clients, and what ``insight`` should make of them, worked out the plain way."""
+"""Events of a real engine under random clients, and a simple reference implementation of ``insight``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINUTE = 60_000_000
 
 
 def random_events(folder: Path, seed: int, steps: int) -> pa.Table:
-    """The view ``events`` of a journal in which random clients have done this many things."""
+    """The view ``events`` of a journal after this many commands of random clients."""
     engine = open_folder(RealDisk(str(folder)), now=1_750_000_000_000_000).engine
     clients = Workload(seed, engine.broker)
     for step in range(steps):
@@ -37,7 +37,7 @@ def random_events(folder: Path, seed: int, steps: int) -> pa.Table:
 
 
 def _move(clients: Workload) -> None:
-    """Some messages that wait go to another queue."""
+    """Move some waiting messages to another queue."""
     random, queues = clients.random, list(clients.broker.queues.values())
     source, target = random.sample(queues, 2)
     waiting = [item.position for lane in source.ready.lanes.values() for item in lane]
@@ -51,7 +51,7 @@ def nearest_rank(values: list[int], percent: float) -> float | None:
 
 
 class Plain:
-    """What happened by queue and minute, or other steps of so many microseconds, event by event."""
+    """The reference: counts events by queue and step (in microseconds; a minute by default), one by one."""
 
     def __init__(self, events: pa.Table, unit: int = MINUTE) -> None:
         self._unit = unit

@@ -1,4 +1,4 @@
-"""A broker inside the test's own process: real sessions on transports that remember, and a log that can be held up."""
+"""A broker in the test's own process: real sessions on recording transports, and a log that can be held."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SessionT = TypeVar("SessionT", bound=Session[Any])
 
 
 class GatedLog(MemoryLog):
-    """A log on a disk that can be stopped, and that can fail."""
+    """A log whose writes can be held, and can fail."""
 
     def __init__(self) -> None:
         super().__init__(extent_bytes=50_000)
@@ -43,11 +43,11 @@ class GatedLog(MemoryLog):
         self.broken = False
 
     def hold(self) -> None:
-        """From now on nothing gets to the disk."""
+        """Hold all writes."""
         self._open.clear()
 
     def go_on(self) -> None:
-        """Let everything through."""
+        """Release held writes."""
         self._open.set()
 
     def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
@@ -59,12 +59,12 @@ class GatedLog(MemoryLog):
 
 
 class Wire(asyncio.Transport):
-    """A transport that remembers each write, and does nothing of its own."""
+    """A transport that only records writes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
-        #: Whether the peer takes what is written, and how many bytes it has not taken.
+        #: Whether the peer reads, and how many bytes it has not read.
         self.takes = True
         self.untaken = 0
         self.reading = True
@@ -146,7 +146,7 @@ class InProcess:
         return session, wire
 
     async def settle(self) -> None:
-        """Until all that was asked for is done, as far as the disk lets it."""
+        """Wait until all requests are done, as far as the disk permits."""
         self.runtime.touched()
         for _ in range(1000):
             await asyncio.sleep(0.002)
@@ -158,14 +158,14 @@ class InProcess:
             await asyncio.sleep(0.002)
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        """The lines of the log about one event."""
+        """The log lines of one event."""
         lines = [json.loads(line) for line in self.words.getvalue().splitlines()]
         return [line for line in lines if line["event"] == event]
 
 
 @asynccontextmanager
 async def running(*access: AccessRule, **limits: Any) -> AsyncIterator[InProcess]:
-    """A broker for as long as a test lasts."""
+    """Run a broker for the duration of a test."""
     broker = InProcess(Limits(**limits), access)
     try:
         yield broker

@@ -1,4 +1,4 @@
-"""The tables of ``insight`` against the same numbers worked out the plain way; and rows for its report."""
+"""Compares the tables of ``insight`` with the reference, and makes rows for its report."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.spark.pipelines.insight.report import ReportTables
 from penstock.spark.pipelines.insight.tables import BY_STEP, TABLES
 from support.history import Plain, nearest_rank
 
-#: Rows by table and by key. ``start`` is when their step began.
+#: Rows by table and key. ``start`` is the beginning of their step.
 Rows = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
 KEYS = ("namespace", "queue", "start", "reason", "protocol", "host")
 
 
 def check(rows: Rows, plain: Plain, table: str = "queues", unit: int = MINUTE) -> None:
-    """The tables against what was worked out the plain way."""
+    """Compare the tables with the reference."""
     queues = rows[table]
     if table == "queues":
         assert {(*key[:2], key[2] // unit) for key in queues} == plain.ends.keys()

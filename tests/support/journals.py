@@ -21,7 +21,7 @@ def open_folder(
 
 
 class MemoryLog(FileLog):
-    """A log without anything around it, that waits for no disk."""
+    """A log in memory."""
 
     def __init__(self, extent_bytes: int = 2**20) -> None:
         super().__init__(MemoryDisk(), OwnerOptions(extent_bytes=extent_bytes, reserve=64 * 1024))

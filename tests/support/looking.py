@@ -1,4 +1,4 @@
-"""As much of a running broker as requests that only look at queues and messages need."""
+"""A stand-in for a running broker, for requests that only read queues and messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the queues must do, written as plainly as possible: lists of messages, sorted on every look.
+"""A reference model of the queues: lists of messages, sorted on every access.
 
-It is slow and it is meant to be obviously right. Commands are those of :class:`penstock.core.broker.Broker`; queues are
-named, connections are numbered, a message is known by the position it was published at. Rules are those of
-docs/protocols; where several messages die in one step, the order among them is: by reason (retries, expired,
+It is slow, and simple enough to be obviously correct. Commands are those of :class:`penstock.core.broker.Broker`;
+queues are named, connections are numbered, messages are identified by the position of their publication. Rules are
+those of docs/protocols; where several messages die in one step, the order among them is: by reason (retries, expired,
 deliveries), then as they stood.
 """
 
@@ -15,7 +15,7 @@ from penstock.core.policy import Policy
 from penstock.schema import FOREVER, Reason
 from support.model_queue import Message, ModelQueue, Waiter
 
-#: Who has a leased message.
+#: The owner of a leased message.
 LEASE = -1
 
 
@@ -33,7 +33,7 @@ class ModelLease(NamedTuple):
 
 
 class Model:
-    """All queues. See the module's description."""
+    """All queues."""
 
     def __init__(self) -> None:
         self.queues: dict[str, ModelQueue] = {}
@@ -116,7 +116,7 @@ class Model:
         request_id: bytes = b"",
         asked_id: bytes = b"",
     ) -> tuple[int, int, str | None, bool]:
-        """``first`` is the position that the first message will have. Returns first, accepted, refusal, duplicate."""
+        """``first`` is the position of the first message. Returns first, accepted, refusal, duplicate."""
         queue = self.queues[name]
         if request_id in queue.requests and queue.requests[request_id][1] > now:
             return queue.requests[request_id][0], 1, None, True
@@ -153,7 +153,7 @@ class Model:
         now: int,
         first: int,
     ) -> str:
-        """``rows`` has size, ttl (-1: as the queue says), delay and priority. Returns what becomes of the chunk."""
+        """``rows`` contains size, ttl (-1: the queue's default), delay and priority. Returns the chunk's outcome."""
         writer, epoch, partition, chunk, digest = key
         newest, chunks = self.writers.get(writer, (epoch, {}))
         if epoch < newest:
@@ -213,7 +213,7 @@ class Model:
             self._dead_letter(name, [min(queue.ready, key=lambda message: message.place)], Reason.OVERFLOW)
         self._dispatch_dead(name)
 
-    # Giving out
+    # Delivery
 
     def subscribe(self, connection: int, name: str, window: int, now: int) -> None:
         queue = self.queues[name]
@@ -271,7 +271,7 @@ class Model:
         return message.position, message.deliveries
 
     def _head(self, name: str, now: int, *, draining: bool | None = None) -> Message | None:
-        """The next ready message. Expired ones before it are buried on the way."""
+        """The next ready message. Moves expired ones before it to the dead letters."""
         queue = self.queues[name]
         if queue.policy.paused or (self.draining if draining is None else draining):
             return None
@@ -285,7 +285,7 @@ class Model:
         message.deadline = message.locked = 0
 
     def _dispatch(self, name: str, now: int) -> None:
-        """Ready messages go to those in line, one to each in turn."""
+        """Hand ready messages to the waiters in line, one to each in turn."""
         self._dispatch_dead(name)
         queue = self.queues[name]
         given: dict[int, list[int]] = {}
@@ -341,7 +341,7 @@ class Model:
         self.connections[connection] = spends_retries
 
     def disconnect(self, connection: int, now: int, step: int) -> None:
-        """What the connection had goes back in steps, in the order it was given out."""
+        """Return the connection's messages step by step, in order of delivery."""
         spends_retries = self.connections.pop(connection)
         for queue in self.queues.values():
             queue.waiters.pop(connection, None)
@@ -366,7 +366,7 @@ class Model:
         return [by_position[position] for position in dict.fromkeys(positions) if position in by_position]
 
     def _spend_retries(self, name: str, outs: list[Message]) -> None:
-        """The connection was lost: those without a retry left die, the others spend one."""
+        """After a lost connection, messages without a retry left die, and the rest spend one."""
         spent = [message for message in outs if message.retries == 0]
         for message in spent:
             message.deliveries += 1
@@ -376,7 +376,7 @@ class Model:
                 message.retries -= 1
 
     def _come_back(self, name: str, outs: list[Message], now: int, *, at_end: bool) -> None:
-        """A delivery ended without success. Dead letters lie down where they lay."""
+        """Return a message after a failed delivery. Dead letters keep their place."""
         queue = self.queues[name]
         for message in [message for message in outs if message.reason]:
             message.state = "dead"
@@ -398,7 +398,7 @@ class Model:
     def lease(
         self, reader: str, name: str, now: int, timeout: int, position: int, *, max_rows: int, max_bytes: int
     ) -> list[int]:
-        """``position`` is that of the lease. Returns those of the messages."""
+        """``position`` is the lease's. Returns the positions of the messages."""
         taken: list[Message] = []
         while len(taken) < max_rows and (message := self._head(name, now)) is not None:
             if max_bytes and taken and sum(m.size for m in taken) + message.size > max_bytes:
@@ -520,7 +520,7 @@ class Model:
                 self._dispatch(name, now)
 
     def deadlines(self) -> list[int]:
-        """When something is due, in no order."""
+        """The times of pending deadlines, unordered."""
         times = [lease.until for lease in self.leases.values()]
         for queue in self.queues.values():
             times += [message.expires for message in queue.ready if message.expires]

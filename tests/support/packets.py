@@ -1,4 +1,4 @@
-"""Packet captures made by hand, and by listening in."""
+"""Packet captures, synthetic and recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SYN, ACK, FIN = 2, 16, 1
 
 
 class Talk(NamedTuple):
-    """A segment to be written: who sends it (client or server), from which byte on, and what."""
+    """A segment to write: its sender (client or server), first byte, and payload."""
 
     client: bool
     offset: int
@@ -22,7 +22,7 @@ class Talk(NamedTuple):
 
 
 def pcap(packets: list[bytes], *, order: str = "<", nanoseconds: bool = False, link: int = 1, cut: int = 0) -> bytes:
-    """A file of these packets, one millisecond apart. ``cut``: that many bytes of each are not kept."""
+    """A capture of these packets, one millisecond apart. ``cut``: bytes missing at the end of each."""
     magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
     parts = [struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)]
     for number, packet in enumerate(packets):
@@ -33,7 +33,7 @@ def pcap(packets: list[bytes], *, order: str = "<", nanoseconds: bool = False, l
 
 
 class Block(Enum):
-    """The sorts of blocks of pcapng that have packets."""
+    """Block types of pcapng that contain packets."""
 
     ENHANCED = 6
     SIMPLE = 3
@@ -41,7 +41,7 @@ class Block(Enum):
 
 
 class Interface(NamedTuple):
-    """An interface of pcapng: its link, how fine its times are (the option's byte), and seconds to be added."""
+    """An interface of pcapng: its link type, time resolution (the option's byte), and time offset in seconds."""
 
     link: int
     fineness: int | None
@@ -59,7 +59,7 @@ def pcapng(
     order: str = "<",
     block: Block = Block.ENHANCED,
 ) -> bytes:
-    """A section with these packets, by the number of their interface, one millisecond apart. Made by hand."""
+    """A section with these packets, by interface number, one millisecond apart."""
 
     def one(kind: int, body: bytes) -> bytes:
         size = struct.pack(order + "I", len(body) + -len(body) % 4 + 12)
@@ -115,7 +115,7 @@ def packet(
 
 
 class Listener:
-    """Stands between a client and a broker, and keeps what either says, in order and in the pieces it came in."""
+    """A proxy between a client and a broker that records both directions, in order and in the original pieces."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")

@@ -1,7 +1,7 @@
 """Every parser of what a peer or an operator sends, with its bound: the table for ``tests/test_parsers.py``.
 
-``python -m support.parsers NAME`` runs one attack. It is a process of its own, so that one without a bound ends by the
-limits of that process, and not by those of the machine.
+``python -m support.parsers NAME`` runs one attack in a process of its own, so that an unbounded parser hits the limits
+of that process, not those of the machine.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-#: What a child may take: memory beside what is loaded, and time of a processor.
+#: Limits of a child: memory beyond the loaded modules, and CPU seconds.
 MEMORY, SECONDS = 2**30, 60
 
 
 class Attack(NamedTuple):
-    """``make`` an input of some size, and ``parse`` it: up to ``bound`` that works, beyond it is refused."""
+    """``make`` an input of a given size and ``parse`` it: accepted up to ``bound``, refused beyond."""
 
     bound: int
     make: Callable[[int], Any]
     parse: Callable[[Any], object]
-    #: False: the input is never taken; what counts is that it is refused soon, however large.
+    #: False: the input is never accepted, but must be refused quickly at any size.
     taken: bool = True
-    #: How many times the bound is tried, too.
+    #: Multiples of the bound that are also tried.
     times: int = 10
 
 
-# Imports are the attack's own: a child loads what it attacks, and nothing else.
+# Attacks import locally, so that a child loads only the parser that it attacks.
 
 
 def _toml(make: Callable[[int], str], bound: str, times: int = 10) -> Callable[[], Attack]:
@@ -125,7 +125,7 @@ def _sql() -> Attack:
 
 
 def _sql_depth() -> Attack:
-    """Parentheses within each other: DuckDB's own bound, for a text that is short enough."""
+    """Nested parentheses: DuckDB's own bound, for a text that is short enough."""
     from penstock.sql.database import database, explained, run
 
     def parse(text: str) -> None:
@@ -181,7 +181,7 @@ def _avro_schema_of(size: int) -> str:
 
 
 def _avro_multiplied(columns: int) -> str:
-    """Records of ten fields of the record before, until that makes more columns."""
+    """Records of ten fields, each of the previous record type, until there are more columns."""
     found: Any = {"type": "record", "name": "r0", "fields": [{"name": "a", "type": "int"}]}
     size = 2
     for number in range(1, 100):
@@ -194,7 +194,7 @@ def _avro_multiplied(columns: int) -> str:
 
 
 def _avro_value() -> Attack:
-    """Arrays of nulls in an array: a few bytes for each, and as many items as there are bytes."""
+    """Arrays of nulls in an array: a few bytes produce as many items."""
     from penstock.spark.pipelines.archive import avro
 
     nulls = {"type": "array", "items": "null"}
@@ -254,7 +254,8 @@ def _frame(name: str) -> Callable[[], Attack]:
 
         def parse(data: bytes) -> None:
             decoder = CODECS[name].decoder("client", {"max_payload": 100})
-            decoder.feed(data[: len(data) // 2 + 40])  # its head: what is too long is refused before it has come
+            # Not the whole body: a frame that is too long is refused before its end arrives.
+            decoder.feed(data[: len(data) // 2 + 40])
             if decoder.error is not None:
                 raise decoder.error
 
@@ -264,7 +265,7 @@ def _frame(name: str) -> Callable[[], Attack]:
 
 
 def _finishes(make: Callable[[int], Any], parse: Callable[[], Callable[[Any], object]]) -> Callable[[], Attack]:
-    """What has no bound but the command line's or the configuration's: it takes time in proportion, refused or not."""
+    """For inputs bounded only by the command line or the configuration: parsing takes linear time, refused or not."""
 
     def attack() -> Attack:
         do = parse()
@@ -306,7 +307,7 @@ def _nested(start: str, end: str) -> Callable[[int], str]:
     return lambda depth: f"a = {start * depth}{end * depth}"
 
 
-#: Each attack by its name, with the module of the package that it is about.
+#: Attacks by name, with the module that each attacks.
 ATTACKS: dict[str, tuple[str, Callable[[], Attack]]] = {
     "TOML, bytes": ("companions/bounded_toml.py", _toml(lambda size: "#" * size, "TEXT_BYTES")),
     "TOML, key": ("companions/bounded_toml.py", _toml(lambda parts: ".".join("a" * parts) + " = 1", "DEPTH", 10_000)),
@@ -358,7 +359,7 @@ ATTACKS: dict[str, tuple[str, Callable[[], Attack]]] = {
     "Kokaq frame": ("wire/kokaq/decode.py", _frame("kokaq")),
 }
 
-#: Modules that parse only what we have written ourselves, or what somebody sends whom the user has named, and why.
+#: Modules that parse only our own output, or input from a host that the user chose, with the reason.
 OURS: dict[str, str] = {
     **dict.fromkeys(
         (
@@ -447,7 +448,7 @@ OURS: dict[str, str] = {
 
 
 def refused(attack: Attack, size: int) -> str:
-    """How an input of this size is refused; empty if it is taken."""
+    """The error for an input of this size; empty if it is accepted."""
     given = attack.make(size)
     try:
         attack.parse(given)

@@ -1,7 +1,7 @@
 """A real PgBouncer in transaction mode for tests of journals behind a pooler.
 
-``PGBOUNCER=/path`` names one; else the one on the PATH is taken, or Debian's. Without any, tests fail and say how to
-get one. ``python -m support.pgbouncer`` gets Debian's, for root.
+``PGBOUNCER=/path`` names one; otherwise the one on the PATH is used, or Debian's. Without any, tests fail and say how
+to install one. ``python -m support.pgbouncer`` installs Debian's, for root.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from support.brokers import wait_for
 from support.postgres import database_folder
 
 HOW = "install one (Debian: apt-get install pgbouncer), or name one: PGBOUNCER=/path/to/pgbouncer"
-#: How often another port is tried: somebody may take the one that was free a moment ago.
+#: Number of ports to try, because another process may take the one that was free a moment ago.
 TRIES = 5
 
 
 def named() -> str | None:
-    """The program that is named, on the PATH, or where Debian has it, which is on root's PATH alone."""
+    """The program from ``PGBOUNCER``, the PATH, or Debian's folder, which is only on root's PATH."""
     return os.environ.get("PGBOUNCER") or shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 def found() -> str:
-    """The program. None is a failure: a test that is skipped has shown nothing."""
+    """The program. Fails without one, because a skipped test proves nothing."""
     path = named()
     if path is None:
         pytest.fail(f"the tests of journals behind a pooler need a PgBouncer: {HOW}", pytrace=False)
@@ -44,7 +44,7 @@ def found() -> str:
 
 
 class Pooler:
-    """One that runs in front of a server."""
+    """A PgBouncer in front of a server."""
 
     def __init__(self, server: Server, folder: Path, users: dict[str, str], settings: dict[str, Any]) -> None:
         self._server = server
@@ -55,13 +55,13 @@ class Pooler:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """On a port of its own."""
+        """Start it on a port of its own."""
         for _ in range(TRIES):
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.port = int(free.getsockname()[1])
             self._write()
             command = [found(), "-q", str(self._folder / "ini")]
-            with (self._folder / "log").open("wb") as log:  # it does not run as root, either
+            with (self._folder / "log").open("wb") as log:  # it refuses to run as root
                 self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **self._server._as_user())
             process = self._process
             wait_for(lambda process=process: process.poll() is not None or self._listens())  # type: ignore[misc]
@@ -70,13 +70,13 @@ class Pooler:
         raise AssertionError((self._folder / "log").read_text())
 
     def stop(self) -> None:
-        """Kill it: signals that ask may be ignored, as SIGQUIT is below a script that runs in the background."""
+        """Kill it, because weaker signals may be ignored, as SIGQUIT is below a background script."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(30)
 
     def configure(self, **settings: Any) -> None:
-        """Change what it reads again while it runs."""
+        """Change settings that it can reload while it runs."""
         self._settings |= settings
         self._write()
         self.admin("reload")
@@ -87,7 +87,7 @@ class Pooler:
             console.execute(command.encode())
 
     def url(self, url: str) -> str:
-        """The URL of a journal of the server, through here."""
+        """The URL of a journal of the server, through the pooler."""
         parts = urlsplit(url)
         return parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}").geturl()
 
@@ -121,7 +121,7 @@ class Pooler:
 
 @contextmanager
 def pgbouncer(server: Server, users: dict[str, str] | None = None, **settings: Any) -> Iterator[Pooler]:
-    """In front of a server of 127.0.0.1, for roles with these passwords, with these settings."""
+    """Run one in front of a server on 127.0.0.1, for roles with these passwords, with these settings."""
     with database_folder() as folder:
         pooler = Pooler(server, folder, users or {}, settings)
         pooler.start()
@@ -132,7 +132,7 @@ def pgbouncer(server: Server, users: dict[str, str] | None = None, **settings: A
 
 
 def install() -> int:
-    """Get one, if there is none. Returns the exit code."""
+    """Install PgBouncer if there is none. Returns the exit code."""
     if not named():
         debian.install("pgbouncer", "the tests of journals behind a pooler")
     if not named():

@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 @contextmanager
 def database_folder() -> Iterator[Path]:
-    """A folder that another user can reach, which those of pytest can not be, and removed at the end."""
+    """A folder that another user can reach, unlike pytest's; removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="pnpg", dir="/tmp"))
     folder.chmod(0o755)
     try:
@@ -57,7 +57,7 @@ def running_pair(settings: Mapping[str, str] | None = None) -> Iterator[Pair]:
 
 @contextmanager
 def fresh_database(server: Server) -> Iterator[str]:
-    """The URL of an empty database, which is gone afterwards."""
+    """The URL of an empty database, which is dropped afterwards."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     server.execute(f"create database {name} template template0")
     try:
@@ -67,6 +67,6 @@ def fresh_database(server: Server) -> Iterator[str]:
 
 
 def fresh_schema(server: Server) -> str:
-    """The URL of a journal that is new, in a schema of its own. It costs less than a database, and stays."""
+    """The URL of a new journal in its own schema, which is cheaper than a database and is not removed."""
     url = server.url()
     return f"{url}{'&' if '?' in url else '?'}schema=test_{os.getpid()}_{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""The Flight endpoint's end of the broker's private socket, reduced to asking and being answered."""
+"""A minimal client of the broker's private socket, in place of the Flight endpoint."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 def flight_table(runtime: Runtime) -> RequestTable:
-    """What a broker without HTTP answers."""
+    """The request table of a broker without HTTP."""
     rooms = (SharedRequests(runtime), LeaseRequests(runtime), WriteRequests(runtime))
     return RequestTable(runtime, {kind: handler for room in rooms for kind, handler in room.handlers.items()})
 
 
 class Helper:
-    """A connection. Answers are decoded as what they should be, or as a ``Refusal``."""
+    """A connection. Answers are decoded as the expected type, or as a ``Refusal``."""
 
     def __init__(self, path: str | Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -40,15 +40,15 @@ class Helper:
             raise
 
     def send(self, request: Any) -> None:
-        """Ask, and do not wait."""
+        """Send a request without waiting for its answer."""
         self.send_raw(msgspec.msgpack.encode(request))
 
     def send_raw(self, frame: bytes) -> None:
-        """Anything, as a frame."""
+        """Send any bytes as a frame."""
         self.socket.sendall(struct.pack("<I", len(frame)) + frame)
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes."""
+        """Read exactly ``size`` bytes."""
         found = b""
         while len(found) < size:
             more = self.socket.recv(size - len(found))
@@ -58,7 +58,7 @@ class Helper:
         return found
 
     def answer(self, kind: type[T]) -> T:
-        """The next answer, which is of this kind."""
+        """The next answer, which must be of this kind."""
         frame = self.read(*struct.unpack("<I", self.read(4)))
         found = msgspec.msgpack.decode(frame)
         assert not (isinstance(found, dict) and "code" in found), found
@@ -94,7 +94,7 @@ class Helper:
 
 
 def lease(start: int = 0, reader: str = "lake", **more: Any) -> requests.TakeLease:
-    """A request with usual values."""
+    """A request with default values."""
     usual: dict[str, Any] = {
         "instance": "one", "queues": ["default/a"], "max_rows": 0, "max_bytes": 0, "may": ["*"],
         "timeout": 3600 * 1_000_000,
@@ -103,7 +103,7 @@ def lease(start: int = 0, reader: str = "lake", **more: Any) -> requests.TakeLea
 
 
 def write(payloads: list[bytes], chunk: int = 0, **more: Any) -> requests.Write:
-    """A request with usual values."""
+    """A request with default values."""
     usual: dict[str, Any] = {
         "writer": "job", "epoch": 0, "partition": 0, "queues": ["default/a"], "queue": bytes(4 * len(payloads))
     }  # fmt: skip

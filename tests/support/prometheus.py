@@ -1,7 +1,7 @@
 """A real Prometheus for the tests of metrics, rules and the dashboard.
 
-``PROMETHEUS=/path`` names one, with ``promtool`` beside it; else those on the PATH are taken. Without any, tests fail
-and say how to get one. ``python -m support.prometheus`` gets Debian's, for root.
+``PROMETHEUS=/path`` names one, with ``promtool`` beside it; otherwise those on the PATH are used. Without any, tests
+fail and say how to install one. ``python -m support.prometheus`` installs Debian's, for root.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ HOW = "install one (Debian: apt-get install prometheus), or name one: PROMETHEUS
 
 
 def named(name: str = "prometheus") -> str | None:
-    """The program that is named, or on the PATH."""
+    """The program from ``PROMETHEUS``, or on the PATH."""
     given = os.environ.get("PROMETHEUS")
     return str(Path(given).with_name(name)) if given else shutil.which(name)
 
 
 def found(name: str) -> str:
-    """The program. None is a failure: a test that is skipped has shown nothing."""
+    """The program. Fails without one, because a skipped test proves nothing."""
     path = named(name)
     if path is None:
         pytest.fail(f"the tests of monitoring need a Prometheus: {HOW}", pytrace=False)
@@ -67,7 +67,7 @@ class Prometheus:
         return result
 
     def answers(self) -> bool:
-        """Whether it does."""
+        """Whether it answers."""
         try:
             return bool(self.ask("status/buildinfo"))
         except (URLError, ConnectionError):
@@ -76,7 +76,7 @@ class Prometheus:
 
 @contextmanager
 def running(configuration: Path, address: str) -> Iterator[Prometheus]:
-    """One with this configuration, and its data beside that."""
+    """Run one with this configuration, and its data in the same folder."""
     options = [f"--config.file={configuration}", f"--storage.tsdb.path={configuration.parent / 'tsdb'}"]
     options += [f"--web.listen-address={address}", "--log.level=error"]
     with open(configuration.with_suffix(".log"), "wb") as log:
@@ -92,7 +92,7 @@ def running(configuration: Path, address: str) -> Iterator[Prometheus]:
 
 
 def install() -> int:
-    """Get one, if there is none. Returns the exit code."""
+    """Install Prometheus if there is none. Returns the exit code."""
     if not named():
         debian.install("prometheus", "the tests of monitoring")
     if not named():

@@ -1,6 +1,6 @@
-"""The three codecs behind one face, so that vectors, properties, fuzzing and splitting are written once.
+"""The three codecs behind one interface, so that vectors, properties, fuzzing and splitting are written once.
 
-Options are those of the vector files: ``max_payload`` for any decoder, and whatever a protocol adds.
+Options are those of the vector files: ``max_payload`` for any decoder, and those of each protocol.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Codec:
-    """One protocol as the tests see it. ``sender`` is "client" or "server"."""
+    """The interface to one protocol. ``sender`` is "client" or "server"."""
 
     name: str
     decoder: Callable[[str, Options], StreamDecoder[Any]]  # (sender, options)

@@ -1,4 +1,4 @@
-"""Streaming queries in tests: started, waited for, and looked at."""
+"""Streaming queries in tests."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def start(found: DataFrame, folder: Path, name: str = "out", **trigger: Any) -> 
 
 
 def once(found: DataFrame, folder: Path, name: str = "out") -> StreamingQuery:
-    """Work off what is there, and stop."""
+    """Process the available messages, and stop."""
     return ended(start(found, folder, name, availableNow=True))
 
 
 def ended(query: StreamingQuery) -> StreamingQuery:
-    """Wait for its end, and raise what it ended with."""
+    """Wait for the query's end, and raise its error."""
     query.awaitTermination(120)
     assert not query.isActive
     return query
@@ -33,7 +33,7 @@ def ended(query: StreamingQuery) -> StreamingQuery:
 
 @contextmanager
 def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
-    """Stop it in the end."""
+    """Run a query, and stop it at the end."""
     try:
         yield query
     finally:
@@ -51,5 +51,5 @@ def written(spark: SparkSession, folder: Path, name: str = "out") -> list[bytes]
 
 
 def batches(query: StreamingQuery) -> list[int]:
-    """How many rows each batch had."""
+    """The number of rows of each batch."""
     return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]

@@ -1,7 +1,7 @@
-"""The three protocols byte by byte, written down a second time and on purpose not with ``penstock.wire``.
+"""The three protocols byte by byte, a second implementation that deliberately does not use ``penstock.wire``.
 
-Small builders for what clients send and exact readers for what they get. ``number`` arguments are the numbers on the
-wire, so that a test shows them.
+Small builders for requests and exact readers for answers. ``number`` arguments are the numbers on the wire, so that a
+test shows them.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Answer(NamedTuple):
 
 
 def read_answer(peer: Peer, *, payload_tag: int = 1) -> Answer:
-    """Read one response, and nothing behind it; metadata has the other tag. A Nop's last byte is taken for a tag."""
+    """Read one response and no further; metadata has the other tag. A Nop's last byte is read as a tag."""
     peer.expect(b"\x04\x20\x01")
     type_byte, opaque, opcode, outcome, op_opaque, tag = struct.unpack(">B4sBBBB", peer.read(9))
     fields: dict[int, bytes] = {}

@@ -1,4 +1,4 @@
-"""Upkeep of a journal at once, without a loop to keep free."""
+"""Runs a journal's upkeep in one go, without an event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def carry(upkeep: Upkeep, plan: RemovalPlan, step: Step, now: int) -> Iterator[N
 
 
 def retain(upkeep: Upkeep, now: int, commit: Callable[[int], None] | None = None, pins: Iterable[Pin] = ()) -> int:
-    """Checkpoint, and give back what retention does not keep. Returns the number of extents that went.
+    """Checkpoint, and delete extents beyond retention. Returns their number.
 
     Carried messages are committed by ``commit``, or by the engine.
     """

@@ -1,4 +1,4 @@
-"""A role of a PostgreSQL with a database of its own, for tests of what others do to it."""
+"""A PostgreSQL role with a database of its own, for tests that lock it out."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import NamedTuple
 from penstock.demo.postgresql import Server
 
 PASSWORD = "right"
-#: Ends all of its connections.
+#: Terminates all of the role's connections.
 END = "select pg_terminate_backend(pid) from pg_stat_activity where usename = '{role}'"
 
 
 class Role(NamedTuple):
-    """One, and the way to its journal."""
+    """A role, and the URL of its journal."""
 
     server: Server
     name: str
     url: str
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
-        """As the server's operator, in the role's database. ``{role}`` is its name."""
+        """Execute a statement as the server's superuser, in the role's database. ``{role}`` is its name."""
         return self.server.execute(statement.format(role=self.name), self.name)
 
 
 @contextmanager
 def role_of(server: Server, name: str) -> Iterator[Role]:
-    """One that is gone afterwards."""
+    """Create a role, and drop it afterwards."""
     server.execute(f"create role {name} login password '{PASSWORD}'")
     server.execute(f"create database {name} owner {name} template template0")
     url = server.url(name).replace(f"//penstock:{server.password}", f"//{name}:{PASSWORD}")

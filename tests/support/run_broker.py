@@ -15,9 +15,9 @@ from support.smalldisk import SmallDisk
 
 
 def main(config: str, largest_file: int, capacity: str) -> int:
-    """Serve as the file says, until a signal comes. Files may grow up to so many bytes; 0 = without limit.
+    """Serve with this configuration until a signal comes. ``largest_file`` limits files, in bytes; 0: no limit.
 
-    ``capacity`` names a file that says how much the disk takes, if it is not a real one: see ``support.smalldisk``.
+    ``capacity`` names a file with the size of a simulated disk: see ``support.smalldisk``.
     """
     if capacity:
         _shrink_the_disk(Path(capacity))
@@ -33,7 +33,7 @@ def main(config: str, largest_file: int, capacity: str) -> int:
 
 
 def _shrink_the_disk(capacity: Path) -> None:
-    """Let the journal in files be on a disk that takes as much as the file says."""
+    """Put the file journal on a disk of the size in ``capacity``."""
 
     def small(folder: str, *, read_only: bool = False) -> RealDisk:
         return RealDisk(folder, read_only=True) if read_only else SmallDisk(Path(folder), capacity)

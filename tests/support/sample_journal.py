@@ -1,4 +1,4 @@
-"""A small journal with messages and events of every sort. Times are fixed, so nothing expires during a test."""
+"""A small journal with messages and events of every kind. Times are fixed, so nothing expires during a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.server.engine.engine import Engine
 from support.journals import open_folder
 
 NOW = 1_750_000_000 * SECOND
-#: 2100: what has a time to live here outlives the tests.
+#: The year 2100, so that messages with a TTL outlive the tests.
 LATER = 4_102_444_800
 
 

@@ -1,12 +1,11 @@
-"""A database in memory that does what the journal asks of PostgreSQL, and can be lost like one.
+"""An in-memory stand-in for PostgreSQL that executes the journal's statements, and can lose data like a real server.
 
-``Tables`` are what a server has: each statement is a method, done as a whole. ``SimServer`` is a primary with a standby
-that follows it. What others can see on a primary, a *synchronous* standby has, but for a commit whose wait for the
-standby was cut short: that is seen, and the standby has it no later than with the next commit. ``SimDatabase``
-is a connection to whichever server is the primary now; what happens to statements on their way there and back is
-decided by its ``carry``.
+``Tables`` holds a server's rows: each statement is an atomic method. ``SimServer`` is a primary with a standby that
+follows it. A *synchronous* standby has all that is visible on the primary, except a commit whose wait for the standby
+was cut short: it is visible, but reaches the standby only with the next commit at the latest. ``SimDatabase`` is a
+connection to the current primary; its ``carry`` decides the fate of statements and answers on their way.
 
-tests/journal/test_simulated_database.py holds it against a real PostgreSQL.
+tests/journal/test_simulated_database.py compares it with a real PostgreSQL.
 """
 
 from __future__ import annotations
@@ -48,27 +47,27 @@ class StoredBlock(NamedTuple):
 
 @dataclass
 class Tables:
-    """All tables of one journal. ``now`` is the server's clock, in seconds. What is refused has changed nothing."""
+    """All tables of one journal. ``now`` is the server's clock, in seconds. A refused statement changes nothing."""
 
     shard: ShardRow | None = None
     lease_until: float = NEVER
-    #: Sums are those of extents that are finished.
+    #: Checksums of finished extents.
     extents: dict[int, ExtentRow] = field(default_factory=dict)
-    #: By extent, in order: also those of extents that were forgotten, until ``drop``.
+    #: By extent, in order, including forgotten extents until ``drop``.
     blocks: dict[int, list[StoredBlock]] = field(default_factory=dict)
     checkpoints: dict[int, bytes] = field(default_factory=dict)
     values: dict[str, bytes] = field(default_factory=dict)
 
     def copy(self) -> Tables:
-        """Another one, equal to this. What tables have is never changed, but replaced."""
+        """A copy. Values are shared, because they are replaced, never changed."""
         blocks = {first: list(rows) for first, rows in self.blocks.items()}
         others = (dict(self.extents), blocks, dict(self.checkpoints), dict(self.values))
         return Tables(self.shard, self.lease_until, *others)
 
-    # What readers ask for
+    # Readers' statements
 
     def row(self, now: float) -> ShardRow:
-        """The shard's row as it is shown now."""
+        """The current row of the shard."""
         if self.shard is None:
             raise DatabaseRefused("there is no journal")
         return self.shard._replace(lease=max(self.lease_until - now, -1e9))
@@ -95,7 +94,7 @@ class Tables:
                 found.append(each.row)
         return found
 
-    # What an owner asks for
+    # Owners' statements
 
     def make(self, identity: int, created: int, incarnation: int) -> None:
         if self.shard is None:
@@ -240,7 +239,7 @@ class Tables:
 
 
 class SimServer:
-    """A primary, and the changes that its standby has not been seen to have."""
+    """A primary, and the changes that its standby may not have applied."""
 
     def __init__(self, clock: Callable[[], float], *, identity: int = 4711, synchronous: bool = True) -> None:
         self.tables = Tables()
@@ -250,7 +249,7 @@ class SimServer:
         #: See ``ServerFacts.incarnation``.
         self.incarnation = 1
         self.clock = clock
-        #: No statement that needs room finds any.
+        #: Whether statements that need space fail.
         self.full = False
         self._standby = Tables()
         #: Changes that the standby may not have applied, each as a function of tables.
@@ -261,7 +260,7 @@ class SimServer:
         self.on_change: Callable[[], None] = lambda: None
 
     def change(self, statement: Callable[[Tables], T]) -> T:
-        """Do a statement. Raises ConnectionLost if it was done, and the wait for the standby cut short."""
+        """Execute a statement. Raises ConnectionLost if it succeeded, but the wait for the standby was cut short."""
         found = statement(self.tables)
         self._changes.append(statement)
         cut_short = self.cuts_short()
@@ -275,7 +274,7 @@ class SimServer:
         return found
 
     def is_safe(self, row: BlockRow) -> bool:
-        """Whether a block is where the loss of the primary does not reach it, as far as the server promises that."""
+        """Whether a block would survive the loss of the primary, as far as the server promises that."""
         if not self.synchronous:
             return True
         mark = self._standby.mark(row.extent, row.first)
@@ -285,16 +284,16 @@ class SimServer:
 
     @property
     def run(self) -> tuple[int, int]:
-        """Another one when the server was started again: no connection outlives that."""
+        """Changes when the server is restarted; no connection survives that."""
         return self.timeline, self.incarnation
 
     @property
     def unseen(self) -> int:
-        """How many changes the standby may not have."""
+        """Number of changes that the standby may not have."""
         return len(self._changes)
 
     def fail_over(self, kept: int, clock: Callable[[], float] | None = None) -> None:
-        """The standby is the primary now, with so many of the changes that were not certain, the oldest ones."""
+        """Promote the standby, with the ``kept`` oldest of the uncertain changes."""
         for change in self._changes[:kept]:
             change(self._standby)
         self.tables, self._standby = self._standby, self._standby.copy()
@@ -305,7 +304,7 @@ class SimServer:
         self.on_change()
 
     def restore(self, backup: Tables) -> None:
-        """An older state is put back by the server's own means: the same server, started again."""
+        """Restore an older state by the server's own means: the same server, restarted."""
         self.tables, self._standby = backup.copy(), backup.copy()
         self._changes.clear()
         self.incarnation += 1
@@ -313,13 +312,13 @@ class SimServer:
 
 
 class Carry(Protocol):
-    """Takes a statement to the server, and its answer back. Raises ConnectionLost whether it was done or not."""
+    """Carries a statement to the server, and its answer back. ConnectionLost does not say whether it was executed."""
 
     def __call__(self, statement: Callable[[], T]) -> T: ...
 
 
 def direct(statement: Callable[[], T]) -> T:
-    """Nothing happens on the way."""
+    """Carry without faults."""
     return statement()
 
 
@@ -346,7 +345,7 @@ class SimDatabase:
 
         return self._carry(done)
 
-    # What readers ask for
+    # Readers' statements
 
     def shard(self) -> ShardRow:
         return self._read(lambda tables: tables.row(self._server.clock()))
@@ -378,7 +377,7 @@ class SimDatabase:
     def close(self) -> None:
         """There is nothing to release."""
 
-    # What an owner asks for
+    # Owners' statements
 
     def is_empty(self) -> bool:
         return self._read(lambda tables: tables.shard is None)

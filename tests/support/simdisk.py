@@ -1,6 +1,6 @@
-"""A disk in memory that forgets, tears, flips and fails as real ones do, the same way again for the same seed.
+"""A disk in memory that forgets, tears, flips and fails as real ones do, reproducibly for each seed.
 
-What was written is seen at once by whoever reads, but only a sync makes it *stable*. ``crash`` brings back the stable
+Readers see a write at once, but only a sync makes it *stable*. ``crash`` brings back the stable
 state plus whatever part of the rest the disk happened to have written: nothing, all, some of the writes, or some of the
 bytes of a write. Creating, renaming and removing files are such changes too, made stable by a sync of the folder. The
 disk has ``space``, which may be changed at any time, and takes no more when that is used up.
@@ -16,14 +16,14 @@ from typing import TypeVar
 
 from penstock.journal.files.disk import Held, Part
 
-#: What a disk writes in one go; a write that is torn on a real disk is torn between two of these.
+#: A disk's atomic unit: a torn write is torn between two of these.
 SECTOR = 512
 
 T = TypeVar("T")
 
 
 class Inode:
-    """The bytes of a file: as they are seen, as they are on disk, and the changes between the two."""
+    """The bytes of a file: as readers see them, as they are on disk, and the changes between the two."""
 
     def __init__(self) -> None:
         self.seen = bytearray()
@@ -58,7 +58,7 @@ class SimFile:
         self._life = disk.lives
 
     def read_now(self, size: int, offset: int) -> bytes | None:
-        """Nothing is ever in the system's memory."""
+        """The page cache is always empty."""
         return None
 
     def _call(self, name: str) -> bool:
@@ -98,13 +98,13 @@ class SimFile:
         try:
             self._call("sync")
         except OSError:
-            # As Linux does it: the pages count as clean now, and no later sync writes them. They are lost.
+            # As on Linux, the pages count as clean now, so no later sync writes them: they are lost.
             self._inode.pending.clear()
             raise
         self._inode.settle()
 
     def close(self) -> None:
-        """Closing never fails: nothing of ours depends on it."""
+        """Closing never fails, because the journal does not depend on it."""
 
 
 class SimLock:
@@ -130,21 +130,21 @@ class SimDisk:
         self.locks: set[str] = set()
         self.lives = 0
         self.space = 1 << 40
-        #: How often each call was made, and in all.
+        #: Number of calls, by name and in total.
         self.calls: Counter[str] = Counter()
         self.made = 0
         self._fault: tuple[int, str] | None = None
-        #: The call that failed last.
+        #: The last call that failed.
         self.failed = ""
 
     # Faults
 
     def fail_at(self, number: int, how: str) -> None:
-        """Let the call with this number fail: "EIO", "ENOSPC", or "short" (a write that takes only a part)."""
+        """Make the call with this number fail: "EIO", "ENOSPC", or "short" (a write that takes only a part)."""
         self._fault = (number, how)
 
     def call(self, name: str) -> bool:
-        """Count a call. Raises if this is the one that fails; returns whether it is to be a short one."""
+        """Count a call. Raises if it is to fail; returns whether it is to be a short write."""
         self.calls[name] += 1
         self.made += 1
         if self._fault is None or self._fault[0] != self.made:
@@ -156,13 +156,13 @@ class SimDisk:
         raise OSError(getattr(errno, how), f"simulated {how} in {name}")
 
     def flip(self, name: str, bit: int) -> None:
-        """Turn one bit of a file over, on disk and in what is seen."""
+        """Flip one bit of a file, on disk and for readers."""
         inode = self.seen[name]
         for content in {id(each): each for each in (inode.seen, inode.stable)}.values():
             content[bit // 8] ^= 1 << bit % 8
 
     def crash(self, keep: str = "any") -> None:
-        """Lose power. ``keep`` says what of the unsynced changes is on disk: "none", "all" or "any" (some, torn)."""
+        """Lose power. ``keep`` selects the unsynced changes that survive: "none", "all" or "any" (some, torn)."""
         self.lives += 1
         self.locks.clear()
         self._fault = None
@@ -186,7 +186,7 @@ class SimDisk:
         return [change for change in changes if self.random.random() < 0.5]
 
     def _put(self, content: bytearray, offset: int, data: bytes | None, keep: str) -> None:
-        """Apply a change that made it to the disk; a write perhaps not as a whole."""
+        """Apply a change that reached the disk, possibly only part of a write."""
         if data is None or keep == "all" or self.random.random() < 0.4:
             _apply(content, offset, data)
         elif self.random.random() < 0.5:
@@ -244,7 +244,7 @@ class SimDisk:
 
     @property
     def left(self) -> int:
-        """What of the space is not used. Making files and names costs nothing."""
+        """Free space, in bytes. Creating and renaming files costs nothing."""
         return self.space - sum(len(inode.seen) for inode in self.seen.values())
 
     def lock(self, name: str) -> SimLock:

@@ -1,7 +1,7 @@
-"""A real folder that takes so many bytes and no more, for tests that may not mount a small file system.
+"""A real folder with a limited capacity, for tests that cannot mount a small file system.
 
-How much it takes is a number in a file, so that a test can fill the disk under a running broker, and make room again.
-With 0 it takes nothing at all, not even where there is something: as file systems do that never write in place.
+The capacity is a number in a file, so that a test can fill the disk under a running broker, and make room again. With
+0, even overwriting fails, as on file systems that never write in place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.journal.files.disk import Part, RealDisk, RealFile
 
 
 class SmallDisk(RealDisk):
-    """Counts the bytes of the files in the folder. Names cost nothing."""
+    """A folder whose files may hold ``capacity`` bytes. Names cost nothing."""
 
     def __init__(self, folder: Path, capacity: Path) -> None:
         """``capacity`` is the file with the number; see ``set_capacity``."""
@@ -24,14 +24,14 @@ class SmallDisk(RealDisk):
 
     @property
     def left(self) -> int:
-        """How many bytes it still takes."""
+        """Free space, in bytes."""
         with os.scandir(self._folder) as entries:
             used = sum(entry.stat().st_size for entry in entries)
         return self.capacity - used
 
     @property
     def capacity(self) -> int:
-        """How many bytes it takes in all."""
+        """Its size in bytes."""
         return int(self._capacity.read_text())
 
     def free(self) -> int:
@@ -69,7 +69,7 @@ class SmallFile(RealFile):
 
 
 def set_capacity(capacity: Path, size: int) -> None:
-    """Say how much the disk takes from now on, in one go: a broker may be looking."""
+    """Set the disk's size, atomically, because a broker may be reading it."""
     new = capacity.with_suffix(".new")
     new.write_text(str(size))
     new.replace(capacity)

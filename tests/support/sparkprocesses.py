@@ -17,12 +17,12 @@ from typing import Any, Self
 
 from support.sparks import PYTHON_PATH
 
-#: Seconds for a Java to come up on a busy machine, and for a script to do its work.
+#: Seconds for a JVM to start on a busy machine, and for a script to finish.
 PATIENCE = 240.0
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing of it is written outside of the folder."""
+    """An environment in which Spark writes only to the folder."""
     import pyspark
 
     from penstock.spark.session import prepare
@@ -37,7 +37,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def process(folder: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """``spark-class`` with these arguments. It is ended with all it has started."""
+    """Run ``spark-class`` with these arguments, and end it with all its children."""
     env = environment(folder)
     command = [f"{env['SPARK_HOME']}/bin/spark-class", *arguments]
     with (folder / f"{name}.log").open("wb") as log:
@@ -45,13 +45,13 @@ def process(folder: Path, name: str, *arguments: str) -> Iterator[subprocess.Pop
     try:
         yield started
     finally:
-        with suppress(ProcessLookupError):  # it may have been killed, and waited for
+        with suppress(ProcessLookupError):  # the test may have killed it
             os.killpg(started.pid, signal.SIGKILL)
         started.wait(20)
 
 
 def wait_for_log(folder: Path, name: str, pattern: str, started: subprocess.Popen[bytes]) -> re.Match[str]:
-    """What a process says when it is ready."""
+    """Wait for a line in a process's log."""
     deadline = time.monotonic() + PATIENCE
     while True:
         text = (folder / f"{name}.log").read_text(errors="replace")
@@ -88,11 +88,11 @@ class Cluster:
 
     @property
     def sessions(self) -> list[int]:
-        """The process sessions of its workers, in which executors and their Python workers are too."""
+        """The process sessions of its workers, which include executors and their Python workers."""
         return [worker.pid for worker in self._workers]
 
     def kill_worker(self, number: int) -> None:
-        """SIGKILL for a worker's own process. Its executors find out by themselves; another one takes its place."""
+        """Kill a worker's own process. Its executors notice, and a new worker replaces it."""
         self._workers[number].kill()
         self._workers[number].wait(20)
         self._workers[number] = self._worker()
@@ -111,14 +111,14 @@ _PLACE = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
 @contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """A standalone cluster. Gives the address of its master."""
+    """Run a standalone cluster. Yields the address of its master."""
     with Cluster(folder, workers) as found:
         yield found.address
 
 
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
-    """A Spark Connect server on this machine. Gives its address."""
+    """Run a Spark Connect server on this machine. Yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     conf = {
@@ -137,7 +137,7 @@ def connect_server(folder: Path) -> Iterator[str]:
 
 
 def run(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
-    """Run a script, whose last line is JSON. It has a process of its own, as Spark allows one session for each."""
+    """Run a script whose last line is JSON, in its own process, because Spark allows one session per process."""
     command = [sys.executable, "-m", module, *arguments]
     with (folder / "script.log").open("wb") as log:
         env = environment(folder)

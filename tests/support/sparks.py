@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
-#: Spark's Python workers find our modules as the tests do, wherever they are started.
+#: Lets Spark's Python workers import our modules from any folder.
 PYTHON_PATH = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
 
 
@@ -47,12 +47,12 @@ def shared_session(folder: Path) -> Iterator[SparkSession]:
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
-#: A journal that keeps next to nothing.
+#: A journal with almost no retention.
 FORGETFUL = {"segment_bytes": 64 * 1024, "retention_bytes": 64 * 1024}
 
 
 class SparkBroker(BrokerProcess):
-    """A broker with an endpoint, and shortcuts for what these tests do all the time."""
+    """A broker with a Flight endpoint, and shortcuts for Spark's tests."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         folder.mkdir(exist_ok=True)
@@ -60,11 +60,11 @@ class SparkBroker(BrokerProcess):
 
     @property
     def endpoint(self) -> str:
-        """Where Spark finds it."""
+        """The URL of the endpoint."""
         return self.addresses["flight"]
 
     def publish(self, queue: str, *payloads: str | bytes) -> None:
-        """Publish into a queue of namespace ``default``, which is made if it is not there."""
+        """Publish into a queue of namespace ``default``, and create it if needed."""
         with connect(self.url("kokaq", f"/default/{queue}")) as client:
             client.create_queue(exist_ok=True)
             client.publish_many(payloads)
@@ -79,13 +79,13 @@ class SparkBroker(BrokerProcess):
             return found
 
     def delete(self, queue: str) -> None:
-        """Delete a queue, whatever is in it."""
+        """Delete a queue with its messages."""
         self.take(queue)
         with connect(self.url("kokaq", f"/default/{queue}")) as client:
             client.delete_queue()
 
     def ask(self, action: Action, answer: type[T]) -> T:
-        """An action of its endpoint."""
+        """Call an action of its endpoint."""
         with self.flight() as flight:
             return flight.ask(action, answer)
 
@@ -99,21 +99,21 @@ class SparkBroker(BrokerProcess):
             endpoint.close()
 
     def payloads(self, queue: str) -> list[bytes]:
-        """All that was ever published into a queue of namespace ``default``, without Spark."""
+        """All payloads ever published into a queue of namespace ``default``, read without Spark."""
         with self.flight() as flight:
             batches = flight.get(Read(queue=f"default/{queue}", columns=["payload"]))
             return [payload for batch in batches for payload in batch.column("payload").to_pylist()]
 
     def status(self) -> Range:
-        """From where to where its journal goes."""
+        """The range of positions in its journal."""
         return self.ask(Status(), Range)
 
     def readers(self) -> list[ReaderRow]:
-        """Who reads."""
+        """The known readers."""
         return self.ask(Readers(), list[ReaderRow])
 
     def publish_until_trimmed(self, queue: str, position: int = 0) -> None:
-        """Publish until what is at a position is forgotten. Needs a FORGETFUL journal."""
+        """Publish until retention has deleted a position. Needs a FORGETFUL journal."""
         deadline = time.monotonic() + 60
         while self.status().earliest <= max(position, 1):
             assert time.monotonic() < deadline, "retention did not come"
@@ -121,11 +121,11 @@ class SparkBroker(BrokerProcess):
             time.sleep(0.1)
 
     def read(self, spark: SparkSession, **options: object) -> DataFrame:
-        """A batch read."""
+        """Read as a batch."""
         reader = spark.read.format("penstock").option("endpoint", self.endpoint)
         return reader.options(**options).load()  # type: ignore[arg-type]
 
     def stream(self, spark: SparkSession, **options: object) -> DataFrame:
-        """A streaming read."""
+        """Read as a stream."""
         reader = spark.readStream.format("penstock").option("endpoint", self.endpoint)
         return reader.options(**options).load()  # type: ignore[arg-type]

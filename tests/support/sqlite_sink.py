@@ -1,4 +1,4 @@
-"""A sink of the archive that is no table of a lake: a SQLite database. CONTRIBUTING.md explains it step by step."""
+"""A sink of the archive that is not a lake: a SQLite database. CONTRIBUTING.md explains it step by step."""
 
 from __future__ import annotations
 

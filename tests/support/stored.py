@@ -1,10 +1,10 @@
-"""Messages as the journal gives them back, for tests of what is carried forward."""
+"""Messages as the journal returns them, for tests of compaction."""
 
 from __future__ import annotations
 
 
 class StoredRow:
-    """A message with a payload and nothing else."""
+    """A message with only a payload."""
 
     payload, source, carried_source = b"x", b"", b""
     expires_at = not_before = 0

@@ -91,6 +91,6 @@ def _live(story: Story, seed: int, rounds: int, *, quiet: bool) -> str:
             if not quiet:
                 sys.stdout.write(f"seed {seed}, {report}\n")
                 sys.stdout.flush()
-    except Exception:  # whatever went wrong is the finding
+    except Exception:  # any exception is a finding
         return traceback.format_exc()
     return "".join(f"{each}\n" for each in story.wrong)

@@ -1,4 +1,4 @@
-"""A table of the archive as others read it: each with the format's own library, and none with ours."""
+"""Reads a table of the archive as other programs do: with the format's own libraries, none of ours."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def frame_by_spark(spark: SparkSession, lake: Path, table: str) -> DataFrame:
 
 
 def read_table(spark: SparkSession, lake: Path, table: str) -> DataFrame:
-    """The same, with names of queues as text, even if they look like numbers."""
+    """Like :func:`frame_by_spark`, but with queue names as text, even if they look like numbers."""
     name = "spark.sql.sources.partitionColumnTypeInference.enabled"
     spark.conf.set(name, "false")
     try:
@@ -92,7 +92,7 @@ def by_spark(spark: SparkSession, lake: Path, table: str, column: str = "positio
 
 
 def positions(spark: SparkSession, lake: Path, *tables: str) -> list[int]:
-    """What is in these tables, on which Spark, DuckDB, pandas and polars agree."""
+    """The positions in these tables, after checking that Spark, DuckDB, pandas and polars agree."""
     there = [table for table in tables if (lake / table).exists()]
     found = sorted(position for table in there for position in by_spark(spark, lake, table))
     for read in (by_duckdb, by_pandas, by_polars):

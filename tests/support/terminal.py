@@ -1,4 +1,4 @@
-"""A command on a terminal: a pseudo-terminal, what appears on it, and keys that are pressed."""
+"""A command on a pseudo-terminal: tests read its screen and press keys."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Terminal:
         os.close(self._mine)
 
     def wait_for(self, text: str) -> None:
-        """Until this appears. What was there before it is forgotten."""
+        """Wait until this text appears, and drop the output up to it."""
         deadline = time.monotonic() + PATIENCE
         while text not in self.seen:
             assert time.monotonic() < deadline, f"{text!r} did not appear: {self.seen[-2000:]!r}"
@@ -57,7 +57,7 @@ class Terminal:
         self.seen = self.seen.partition(text)[2]
 
     def press(self, keys: str) -> None:
-        """Type this."""
+        """Send these keys."""
         os.write(self._mine, keys.encode())
 
     def ended(self) -> int:

@@ -45,7 +45,7 @@ def load(section: str) -> list[Vector]:
 
 
 def build(kind: Any, value: Any) -> Any:
-    """Make a value of type ``kind`` from JSON: bytes are hex, frames are objects with their fields."""
+    """Build a value of type ``kind`` from JSON: bytes are hex, frames are objects with their fields."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         options = [each for each in typing.get_args(kind) if each is not type(None)]

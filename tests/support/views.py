@@ -1,4 +1,4 @@
-"""A broker's lasting state as plain values, so that two brokers can be compared."""
+"""A broker's persistent state as plain values, so that two brokers can be compared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.core.structures.item import Item
 
 
 def lasting(broker: Broker, now: int) -> dict[str, Any]:
-    """Everything that a restart keeps: messages that are out count as ready, at their place.
+    """Everything that survives a restart: messages that are out count as ready, in their places.
 
     A delayed message whose time has come counts as ready too, whether ``tick`` has been called or not.
     """
@@ -39,7 +39,7 @@ def forget_requests(view: dict[str, Any], now: int) -> dict[str, Any]:
 
 
 def difference(one: Any, other: Any, path: str = "") -> str:
-    """The first place where two views differ, for a message that a person can read."""
+    """The first difference between two views, as readable text."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(one.keys() | other.keys(), key=str):
             if one.get(key) != other.get(key):
@@ -73,7 +73,7 @@ def _queue(queue: Queue, now: int) -> dict[str, Any]:
 
 
 def _lease(lease: Lease) -> tuple[Any, ...]:
-    """All but who has nothing: a lease from a catalogue names only the messages that were there."""
+    """Drop queues without messages: a lease from a catalogue names only messages that existed."""
     entry = lease.describe()
     outs = [(out.item, out.delivered_at, out.deliveries) for out in lease.connection.out.values()]
     return (entry.reader, entry.instance, entry.since, entry.until, entry.queue, outs)

@@ -18,7 +18,7 @@ PATIENCE = 20.0
 
 
 class Answer(NamedTuple):
-    """What came back. ``value`` is the JSON, if it is some."""
+    """A response. ``value`` is its JSON, if any."""
 
     status: int
     headers: dict[str, str]
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Api:
-    """Asks with a token, or without one."""
+    """Sends requests, with or without a token."""
 
     def __init__(self, address: str, token: str = "", headers: Mapping[str, str] | None = None) -> None:
         self.address = address
@@ -91,11 +91,11 @@ class Api:
                 return found
 
     def with_token(self, token: str) -> Api:
-        """The same place, somebody else."""
+        """The same API with another token."""
         return Api(self.address, token, self.headers)
 
     def token_for(self, name: str, may: list[str], where: list[str], **more: Any) -> Api:
-        """Somebody with these rights."""
+        """The API with a new token that has these rights."""
         made = self.do("POST", "tokens", {"name": name, "may": may, "where": where, **more})
         return self.with_token(made["token"])
 
@@ -118,7 +118,7 @@ def path_of(queue: str) -> str:
 
 
 def eventually(what: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Poll until it is true, and return it."""
+    """Poll until the result is true, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "it did not happen"
@@ -136,11 +136,11 @@ class WebBroker(BrokerProcess):
 
     @property
     def api(self) -> Api:
-        """With the first admin token."""
+        """The API with the first admin token."""
         return Api(self.addresses["http"], (self.folder / "admin-token").read_text().strip())
 
     def kill_messages(self, queue: str) -> None:
-        """Have all ready messages of a queue delivered and given back: by its rule of one delivery they are dead."""
+        """Deliver and return all ready messages of a queue, whose limit of one delivery makes them dead letters."""
         with connect(self.url("kokaq", f"/{queue}")) as client:
             while (message := client.lock()) is not None:
                 message.release()

@@ -12,14 +12,14 @@ from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.core.writers import ChunkKey
 
-#: Where time starts: an ordinary day.
+#: The start of the simulated time.
 MORNING = 1_750_000_000 * SECOND
 READERS = ("lake", "report")
 STEPS = (0, 1, 1000, SECOND // 2, SECOND, 3 * SECOND)
 
 
 def random_policy(random: Random) -> Policy:
-    """Rules that make something happen."""
+    """Queue rules that are likely to take effect."""
     return Policy(
         max_deliveries=random.choice((0, 0, 3)),
         dead_letters=random.random() < 0.8,
@@ -33,23 +33,23 @@ def random_policy(random: Random) -> Policy:
 
 
 class Workload:
-    """Clients of a few queues. Each ``step`` lets some time pass and one of them do something."""
+    """Clients of a few queues. Each ``step`` advances the time and runs one random command."""
 
     def __init__(self, seed: int, broker: Broker, queues: int = 3) -> None:
         self.random = Random(seed)
         self.now = MORNING
         self.broker = broker
         self.connections: list[Connection] = []
-        #: The newest chunk of each writer and partition, and the position after it.
+        #: The newest chunk of each writer and partition, and the next position.
         self.chunks: dict[tuple[str, int], tuple[ChunkKey, int]] = {}
-        #: Writers that were ended, for whoever wants to know.
+        #: Writers that have ended, for tests to inspect.
         self.ended: set[str] = set()
         self._next_id = 1
         self._queues = queues
         self._make_queues()
 
     def reconnect(self, broker: Broker) -> None:
-        """Go on with another broker, as after a restart: all connections are new."""
+        """Continue with another broker, as after a restart, on new connections."""
         self.broker = broker
         self.connections.clear()
         self.chunks.clear()
@@ -62,7 +62,7 @@ class Workload:
                 self.broker.create_queue("default", f"q{number}", self.now, random_policy(self.random))
 
     def step(self) -> None:
-        """Let a moment pass and do one random thing."""
+        """Advance the time a little, and run one random command."""
         self.now += self.random.choice(STEPS)
         if not self.connections or self.random.random() < 0.05:
             self._connect()
@@ -179,7 +179,7 @@ class Workload:
         self.broker.forget_reader(self.random.choice(READERS), self.now)
 
     def _write(self, connection: Connection, queue: Queue) -> None:
-        """Mostly the next chunk; sometimes one again, or a new epoch."""
+        """Write the next chunk; sometimes repeat one, or begin a new epoch."""
         random, name = self.random, self.random.choice(("v", "w"))
         known, partition = self.broker.writers.get(name), random.randrange(3)
         epoch = known.epoch if known else 0
