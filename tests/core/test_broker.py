@@ -1,4 +1,4 @@
-"""The rules of the queues, one example each. test_broker_stateful.py tries them all against each other."""
+"""The rules of queues, one example each. test_broker_stateful.py tests their combinations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_higher_priority_first_then_first_in_first_out() -> None:
     assert bench.ready() == [5, 2, 4, 1, 3]
 
 
-def test_a_released_message_is_back_at_its_old_place_and_counts_a_delivery() -> None:
+def test_a_released_message_returns_to_its_place_and_counts_a_delivery() -> None:
     bench = Bench()
     bench.publish(3)
     peer = bench.peer(1)
@@ -46,7 +46,7 @@ def test_a_requeued_message_goes_to_the_end_of_its_priority_with_a_new_time_to_l
     assert (item.expires, item.retries) == (NOW + 9 * SECOND, 3)
 
 
-def test_a_delayed_message_becomes_ready_at_the_place_of_its_publication() -> None:
+def test_a_delayed_message_becomes_ready_in_order_of_publication() -> None:
     bench = Bench()
     bench.publish(delay=SECOND)
     bench.publish()
@@ -60,7 +60,7 @@ def test_a_delayed_message_becomes_ready_at_the_place_of_its_publication() -> No
 # Windows and waiting
 
 
-def test_a_window_bounds_what_is_out_and_each_settlement_opens_a_slot() -> None:
+def test_a_window_bounds_messages_out_and_each_settlement_opens_a_slot() -> None:
     bench = Bench()
     bench.publish(5)
     peer = bench.peer(1)
@@ -86,7 +86,7 @@ def test_a_later_window_replaces_the_earlier_and_zero_stops_while_messages_out_s
     assert len(peer.out) == 1
 
 
-def test_a_window_counts_what_is_out_from_before_it_was_stopped() -> None:
+def test_a_window_counts_messages_out_from_before_it_was_stopped() -> None:
     """At most N are unacknowledged on that connection and queue."""
     bench = Bench()
     bench.publish(9)
@@ -98,7 +98,7 @@ def test_a_window_counts_what_is_out_from_before_it_was_stopped() -> None:
     assert bench.given() == [(1, [4])]
 
 
-def test_consumers_take_turns_also_from_one_command_to_the_next() -> None:
+def test_consumers_take_turns_across_commands() -> None:
     bench = Bench()
     for number in (1, 2, 3):
         bench.broker.subscribe(bench.peer(number), bench.queue, 10, NOW)
@@ -117,7 +117,7 @@ def test_a_single_receive_waits_its_turn_beside_windows() -> None:
     assert bench.given() == [(1, [1]), (2, [2, 3])]
 
 
-def test_a_second_receive_is_answered_no_and_the_first_one_stands() -> None:
+def test_a_second_receive_is_refused_and_the_first_remains() -> None:
     bench = Bench()
     peer = bench.peer(1)
     assert bench.broker.receive(peer, bench.queue, NOW)
@@ -139,7 +139,7 @@ def test_a_delivery_waits_for_the_commit_of_its_own_message_only() -> None:
     assert ([out.item.position for out in fresh.messages], fresh.after) == ([second], second + 1)
 
 
-def test_a_paused_queue_takes_messages_expires_them_and_gives_none_out() -> None:
+def test_a_paused_queue_accepts_and_expires_messages_but_delivers_none() -> None:
     bench = Bench(paused=True)
     peer = bench.peer(1)
     bench.broker.subscribe(peer, bench.queue, 5, NOW)
@@ -166,7 +166,7 @@ def test_draining_stops_publishing_and_delivery_and_answers_waiting_receives() -
     assert not bench.broker.receive(peer, bench.queue, NOW)
 
 
-# Who may settle
+# The right to settle
 
 
 def test_only_the_connection_that_has_a_message_can_settle_it() -> None:
@@ -195,7 +195,7 @@ def test_a_wrong_queue_settles_nothing() -> None:
 # Lost connections
 
 
-def test_a_lost_connection_puts_back_what_it_had_at_its_old_place_and_counts_a_delivery() -> None:
+def test_messages_of_a_lost_connection_return_to_their_place_and_count_a_delivery() -> None:
     bench = Bench()
     bench.publish(3)
     peer = bench.peer(1)
@@ -230,7 +230,7 @@ def test_a_lost_sspq_connection_with_no_retry_left_buries_the_message_or_drops_i
         assert bench.queue.counters.dropped == dropped
 
 
-def test_a_dead_letter_lost_with_its_connection_is_back_among_the_dead_letters_unchanged() -> None:
+def test_a_dead_letter_of_a_lost_connection_returns_unchanged() -> None:
     bench = Bench()
     bench.publish(2, retries=0)
     peer = bench.peer(1, sspq=True)
@@ -246,7 +246,7 @@ def test_a_dead_letter_lost_with_its_connection_is_back_among_the_dead_letters_u
 # Locks
 
 
-def test_a_lock_ends_with_its_time_and_the_message_is_back_at_its_old_place() -> None:
+def test_a_lock_expires_and_the_message_returns_to_its_place() -> None:
     bench = Bench(lock=5 * SECOND)
     bench.publish(2)
     peer = bench.peer(1)
@@ -260,7 +260,7 @@ def test_a_lock_ends_with_its_time_and_the_message_is_back_at_its_old_place() ->
     assert bench.broker.acknowledge(peer, bench.queue, [bench.position(1)], NOW) == 0
 
 
-def test_a_renewed_lock_runs_from_now_also_when_that_is_shorter() -> None:
+def test_a_renewed_lock_runs_from_now_even_if_that_is_shorter() -> None:
     bench = Bench()
     bench.publish(2)
     peer = bench.peer(1)
@@ -287,7 +287,7 @@ def test_a_message_of_a_window_has_no_lock_to_renew() -> None:
 # Peek and pop
 
 
-def test_peek_passes_over_a_message_from_the_very_moment_at_which_it_expires() -> None:
+def test_peek_skips_a_message_from_the_moment_it_expires() -> None:
     bench = Bench()
     expiring, lasting = bench.publish(ttl=SECOND).first, bench.publish().first
     before, then = (bench.broker.peek(bench.queue, NOW + SECOND - 1), bench.broker.peek(bench.queue, NOW + SECOND))
@@ -297,7 +297,7 @@ def test_peek_passes_over_a_message_from_the_very_moment_at_which_it_expires() -
     assert bench.dead() == [(1, Reason.EXPIRED)]
 
 
-def test_peek_leaves_the_message_that_pop_takes_for_good() -> None:
+def test_peek_leaves_the_message_and_pop_removes_it() -> None:
     bench = Bench()
     bench.publish(2)
     item = bench.broker.peek(bench.queue, NOW)
@@ -310,7 +310,7 @@ def test_peek_leaves_the_message_that_pop_takes_for_good() -> None:
 # Time to live
 
 
-def test_messages_expire_promptly_and_in_whatever_order_they_stand() -> None:
+def test_messages_expire_promptly_whatever_their_order() -> None:
     bench = Bench()
     for ttl in (9, 1, 5):
         bench.publish(ttl=ttl * SECOND)
@@ -321,7 +321,7 @@ def test_messages_expire_promptly_and_in_whatever_order_they_stand() -> None:
     assert bench.ready() == [1, 4]
 
 
-def test_an_expired_message_is_never_given_out_even_before_the_tick() -> None:
+def test_an_expired_message_is_never_delivered_even_before_the_tick() -> None:
     bench = Bench()
     bench.publish(ttl=SECOND)
     bench.publish()
@@ -330,7 +330,7 @@ def test_an_expired_message_is_never_given_out_even_before_the_tick() -> None:
     assert bench.dead() == [(1, Reason.EXPIRED)]
 
 
-def test_the_earlier_of_time_to_live_and_fixed_end_counts_and_the_default_is_for_those_without() -> None:
+def test_the_earlier_of_ttl_and_fixed_expiry_applies_and_the_default_is_used_without_either() -> None:
     bench = Bench(default_ttl=7 * SECOND)
     for options, expires in (
         ({"ttl": SECOND, "expires_at": NOW + 2 * SECOND}, NOW + SECOND),
@@ -375,7 +375,7 @@ def test_a_delayed_message_may_expire_before_it_is_ready() -> None:
     assert bench.dead() == [(1, Reason.EXPIRED)]
 
 
-def test_a_queue_can_drop_what_expires() -> None:
+def test_a_queue_can_drop_expired_messages() -> None:
     bench = Bench(on_expiry="drop")
     bench.publish(ttl=SECOND)
     bench.broker.tick(NOW + SECOND)
@@ -383,7 +383,7 @@ def test_a_queue_can_drop_what_expires() -> None:
     assert bench.queue.counters.dropped == 1
 
 
-def test_one_tick_expires_only_so_many_and_then_asks_to_be_called_again() -> None:
+def test_one_tick_expires_a_bounded_number_and_asks_for_another() -> None:
     bench = Bench()
     for priority in range(3):
         bench.publish(EXPIRE, priority=priority, ttl=SECOND)
@@ -395,7 +395,7 @@ def test_one_tick_expires_only_so_many_and_then_asks_to_be_called_again() -> Non
     assert max(steps) <= EXPIRE
 
 
-def test_messages_that_expire_in_one_tick_die_in_the_order_they_stood() -> None:
+def test_messages_that_expire_in_one_tick_die_in_queue_order() -> None:
     bench = Bench()
     for priority in (1, 0, 2, 1):
         bench.publish(priority=priority, ttl=SECOND)
@@ -408,7 +408,7 @@ def test_messages_that_expire_in_one_tick_die_in_the_order_they_stood() -> None:
 # Dead letters
 
 
-def test_a_message_given_out_as_often_as_its_queue_allows_dies() -> None:
+def test_a_message_dies_after_the_maximum_number_of_deliveries() -> None:
     bench = Bench(max_deliveries=2)
     bench.publish()
     peer = bench.peer(1)
@@ -418,7 +418,7 @@ def test_a_message_given_out_as_often_as_its_queue_allows_dies() -> None:
         assert bench.dead() == dead
 
 
-def test_without_dead_letters_a_rejected_message_is_dropped_and_a_dead_receive_is_answered_no() -> None:
+def test_without_dead_letters_a_rejected_message_is_dropped_and_a_dead_receive_is_refused() -> None:
     bench = Bench(dead_letters=False)
     bench.publish()
     peer = bench.peer(1)
@@ -460,7 +460,7 @@ def test_redrive_keeps_the_id_clears_the_ttl_restores_the_retries_and_zeroes_the
     assert bench.queue.deliveries == {}
 
 
-def test_redrive_to_another_queue_moves_the_message_with_the_id_it_asked_for() -> None:
+def test_redrive_to_another_queue_moves_the_message_with_its_requested_id() -> None:
     bench = Bench()
     other = bench.broker.create_queue("default", "other", NOW)
     bench.publish(asked_id=b"me", priority=3, ttl=SECOND)
@@ -475,10 +475,10 @@ def test_redrive_to_another_queue_moves_the_message_with_the_id_it_asked_for() -
     bench.broker.check()
 
 
-# Away with it
+# Deletion
 
 
-def test_purge_leaves_what_is_out_and_dead() -> None:
+def test_purge_leaves_messages_that_are_out_or_dead() -> None:
     bench = Bench()
     bench.publish(3)
     bench.publish(delay=SECOND)
@@ -535,10 +535,10 @@ def test_a_namespace_is_deleted_only_when_empty() -> None:
     assert bench.broker.delete_namespace("default", NOW)
 
 
-# What is written down
+# Journal events
 
 
-def test_a_delivery_is_written_down_by_the_event_that_ends_it() -> None:
+def test_a_delivery_is_recorded_by_the_event_that_ends_it() -> None:
     bench = Bench()
     bench.publish(2)
     bench.broker.log.take()
@@ -552,7 +552,7 @@ def test_a_delivery_is_written_down_by_the_event_that_ends_it() -> None:
     assert list(batch.columns["deliveries"]) == [1, 1]
 
 
-def test_a_message_lost_or_invented_is_noticed() -> None:
+def test_a_lost_or_invented_message_is_detected() -> None:
     bench = Bench()
     bench.publish()
     bench.queue.counters.published += 1
@@ -560,7 +560,7 @@ def test_a_message_lost_or_invented_is_noticed() -> None:
         bench.broker.check()
 
 
-def test_locks_that_were_settled_or_renewed_do_not_pile_up_until_their_time() -> None:
+def test_settled_and_renewed_locks_do_not_pile_up_until_they_expire() -> None:
     bench = Bench()
     peer = bench.peer(1)
     bench.publish()
@@ -577,7 +577,7 @@ def test_locks_that_were_settled_or_renewed_do_not_pile_up_until_their_time() ->
 
 
 @pytest.mark.parametrize("spends_retries", [False, True])
-def test_a_message_that_never_reached_the_lost_peer_is_as_if_it_had_not_been_given_out(spends_retries: bool) -> None:
+def test_a_message_that_never_reached_the_lost_peer_counts_no_delivery(spends_retries: bool) -> None:
     bench = Bench()
     bench.publish(3, retries=0)
     peer = bench.broker.connect(7, b"test", spends_retries=spends_retries)

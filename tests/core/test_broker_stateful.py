@@ -1,4 +1,4 @@
-"""The broker against its model: the same random commands to both, everything compared after each.
+"""The broker against its model: both run the same random commands, and everything is compared after each.
 
 ``PENSTOCK_LONG=1`` runs many more examples. Queues are addressed by name and connections by number, so a restart only
 replaces the broker under test with one restored from its journal.
@@ -243,7 +243,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def forget_reader(self, reader: str) -> None:
         assert self.broker.forget_reader(reader, self.now) == self.model.forget_reader(reader, self.now)
 
-    # Giving out
+    # Delivery
 
     @rule(number=NUMBERS, pick=PICKS, window=st.integers(0, 4))
     def subscribe(self, number: int, pick: int, window: int) -> None:
@@ -404,7 +404,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.broker.drain(self.now)
             self.model.drain()
 
-    # What must hold after every command
+    # Invariants
 
     @invariant()
     def same_effects(self) -> None:

@@ -1,8 +1,8 @@
 """No command and no tick does more than a fixed amount of work, however much the broker holds.
 
-Each scenario builds a state of some size and hands over one command, or one tick. It is tried on a state that is larger
-than every budget, and on one several times as large: neither may take more than ``MOST``, and the larger no more than
-the smaller. Whoever adds a command has to add a scenario, or say why none is needed.
+Each scenario builds a state of a given size and returns one command or tick. It runs on a state larger than every
+budget, and on one several times as large: neither run may take more than ``MOST``, and the larger state may not take
+more than the smaller. Every new command needs a scenario, or a reason why it needs none.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from support.stored import StoredRow
 #: Bytecodes of one step: some 20 milliseconds.
 MOST = 1_600_000
 SMALL, LARGE = 5_000, 15_000
-#: How much more the larger state may take: bisections and chunks that are just full.
+#: The tolerance for the larger state: bisections, and chunks that happen to be full.
 GROWTH = 1.5
 LATER = NOW + 1_000 * SECOND
 BATCH = 500
 
 
 class World:
-    """A broker with one queue, and someone who publishes."""
+    """A broker with one queue and a publisher."""
 
     def __init__(self, **policy: object) -> None:
         self.broker = Broker()
@@ -52,13 +52,13 @@ class World:
         self.rest()
 
     def one_each(self, count: int, **options: int) -> None:
-        """Messages of different priorities."""
+        """Publish one message of each priority."""
         for priority in range(count):
             self.broker.publish(self.peer, self.queue, [b"x"], NOW, Properties(priority=priority, **options))  # type: ignore[arg-type]
         self.rest()
 
     def hand_out(self, connection: Connection, count: int) -> list[int]:
-        """Give messages to a connection, however long it takes."""
+        """Deliver messages to a connection, in as many steps as it takes."""
         self.broker.subscribe(connection, self.queue, count, NOW)
         while len(connection.out) < count:
             self.broker.tick(NOW)
@@ -66,7 +66,7 @@ class World:
         return list(connection.out)
 
     def kill(self, count: int) -> None:
-        """Dead letters."""
+        """Create dead letters."""
         self.publish(count)
         positions = self.hand_out(self.other, count)
         self.broker.subscribe(self.other, self.queue, 0, NOW)
@@ -75,7 +75,7 @@ class World:
         self.rest()
 
     def rest(self) -> None:
-        """As after a turn of the loop: nothing is staged, nothing is left to do."""
+        """Finish a turn of the loop: nothing is staged and nothing is left to do."""
         self.broker.log.take()
         self.broker.take_effects()
         while self.broker.unfinished:
@@ -95,7 +95,7 @@ def scenario(*names: str) -> Callable[[Callable[[int], Command]], Callable[[int]
     return add
 
 
-#: Public methods that are no steps of a running server, and why.
+#: Public methods that a running server does not call as steps, and why.
 EXEMPT = {
     "check": "for tests and the start: commands check their own queue",
     "start": "one row",
@@ -225,7 +225,7 @@ def a_writer_among_many(size: int) -> Command:
     return do
 
 
-# Giving out
+# Delivery
 
 
 @scenario("subscribe")
@@ -351,7 +351,7 @@ def many_connections_go_at_once(size: int) -> Command:
 
 
 def wherever_they_are(size: int) -> tuple[World, list[int]]:
-    """Positions of messages in all states, and of none."""
+    """Return positions of messages in all states, and unused positions."""
     world = World()
     world.kill(size)
     world.publish(size, delay=500 * SECOND)
@@ -503,11 +503,11 @@ def a_wide_window_and_a_lost_one(world: World, size: int) -> None:
     world.broker.subscribe(world.peer, world.queue, size, NOW)
 
 
-# The promise
+# The tests
 
 
 def commands() -> set[str]:
-    """All public methods of the broker, from the code."""
+    """Return all public methods of the broker."""
     found = {name for cls in Broker.__mro__[:-1] for name in vars(cls) if not name.startswith("_")}
     return {name for name in found if callable(getattr(Broker, name)) or isinstance(vars(Broker).get(name), property)}
 
@@ -518,7 +518,7 @@ def test_every_command_has_a_scenario_or_a_reason() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, reason in EXEMPT.items() if reason.startswith("no server calls it")])
-def test_what_is_exempt_because_no_server_calls_it_is_not_called(name: str) -> None:
+def test_no_server_calls_the_methods_exempt_for_that_reason(name: str) -> None:
     for path in (Path(penstock.__file__).parent / "server").glob("**/*.py"):
         called = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
         assert name not in called, path

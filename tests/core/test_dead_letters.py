@@ -1,4 +1,4 @@
-"""Whoever waits for a dead letter gets it, however the message died."""
+"""A waiting receive of dead letters gets the message, however it died."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_waiting_dead_receive_gets_the_message_however_it_died(death: str) -> 
     bench.broker.check()
 
 
-def test_a_dead_letter_that_is_given_back_goes_to_the_next_who_waits() -> None:
+def test_a_released_dead_letter_goes_to_the_next_waiting_receive() -> None:
     bench = Bench()
     bench.publish(ttl=SECOND)
     bench.broker.tick(LATER)

@@ -1,4 +1,4 @@
-"""Blocks side by side: whatever their size and columns, the arrays are those of the rows one after the other."""
+"""Blocks are concatenated into the columns of all their rows, whatever their sizes and columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def acknowledged(first: int, messages: list[int], queue: int = 3) -> Block:
     return block_of(batch)
 
 
-def test_rows_of_all_sorts_find_their_places() -> None:
+def test_rows_of_both_sorts_are_in_order() -> None:
     blocks = [
         published(1, [b"a", b"", b"ccc"]),
         acknowledged(4, [2], 70_000),
@@ -78,7 +78,7 @@ def test_a_column_that_some_blocks_leave_out_has_its_default_there() -> None:
     assert events.numbers("expires_at").tolist() == [0, 0, 0, 0]
 
 
-def test_strings_come_with_their_row_and_requests_with_their_time() -> None:
+def test_strings_keep_their_row_and_requests_their_time() -> None:
     events = gathered([published(1, [b"a"]), published(2, [b"b", b"c"], request_id=[b"", b"r"]), published(4, [b"d"])])
     assert events.strings("request_id", 0, 4) == [(2, b"r")]
     assert events.strings("request_id", 0, 2) == []

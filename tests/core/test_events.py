@@ -1,4 +1,4 @@
-"""Staged rows: every column has a value for every row of its sort, and positions go on without a gap."""
+"""Staged rows: every column has a value for every row of its sort, and positions have no gaps."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_sources_are_written_once() -> None:
     assert list(batch.source) == [0, 1, 0]
 
 
-def test_nothing_staged_is_nothing_taken() -> None:
+def test_without_staged_rows_nothing_is_taken() -> None:
     log = EventLog(5)
     assert not log.staged
     assert log.take() == []
@@ -58,7 +58,7 @@ def test_nothing_staged_is_nothing_taken() -> None:
 
 
 def test_a_batch_is_turned_before_it_is_too_large() -> None:
-    """However large the next message is, however many rows have nothing in them: a block has a largest size."""
+    """Blocks have a maximum size, however large the next message and however many empty rows there are."""
     log = EventLog(1)
     log.bound(1000)
     for size in (400, 300, 300, 5000, 10):
@@ -66,8 +66,8 @@ def test_a_batch_is_turned_before_it_is_too_large() -> None:
     assert [(batch.first, len(batch)) for batch in log.take()] == [(1, 2), (3, 1), (4, 1), (5, 1)]
 
 
-def test_batches_may_be_smaller_and_what_belongs_together_is_in_one_all_the_same() -> None:
-    """A lease that ends is many rows and one more, and a crash must not part them."""
+def test_smaller_batches_still_keep_related_rows_together() -> None:
+    """The end of a lease is many rows and one more, which must survive a crash together."""
     log = EventLog(1)
     log.bound(1000)
     for size in (400, 300, 300):
@@ -111,7 +111,7 @@ ROWS = st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.booleans()), max_
 
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(rows=ROWS, first=st.integers(1, 2**40), taken=st.sets(st.integers(0, 11)))
-def test_positions_go_on_whatever_is_staged_and_taken(
+def test_positions_continue_whatever_is_staged_and_taken(
     rows: list[tuple[bool, int, bool]], first: int, taken: set[int]
 ) -> None:
     with patch("penstock.core.events.BATCH_BYTES", 5):
@@ -138,7 +138,7 @@ def test_positions_go_on_whatever_is_staged_and_taken(
     assert first == position
 
 
-def test_a_clock_that_jumps_to_and_fro_makes_no_batch_that_a_block_can_not_hold() -> None:
+def test_a_clock_that_jumps_makes_no_batch_too_wide_for_a_block() -> None:
     log = EventLog(1)
     for at in (NOW, NOW - 34 * MINUTE, NOW + 34 * MINUTE, NOW - 29 * MINUTE, NOW + 29 * MINUTE):
         log.other(Kind.STARTED, at, 0, b"x")
@@ -161,8 +161,8 @@ STEPS = st.lists(st.sampled_from(["end", "end", "end", "others", "messages", "ot
 
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(steps=STEPS)
-def test_an_end_is_what_others_of_one_row_are(steps: list[str]) -> None:
-    """Block for block and byte for byte, whatever is staged between single ends."""
+def test_end_stages_the_same_rows_as_others(steps: list[str]) -> None:
+    """``end`` stages the same blocks as ``others`` with one row each, byte for byte, whatever is staged in between."""
     logs = EventLog(7), EventLog(7)
     blocks: tuple[list[bytes], list[bytes]] = ([], [])
     for number, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""Deadlines fire on time, whatever came and went, and cost nothing once their message has gone."""
+"""Deadlines fire on time after any changes, and cost nothing once their message is gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.schema import FOREVER
 SECOND = 1_000_000
 NOW = 1_000 * SECOND
 
-# Ranks go up in steps of 10, which leaves places to put messages back at.
+# Ranks increase in steps of 10, which leaves gaps to put messages back into.
 STEPS = st.one_of(
     st.tuples(st.just("run"), st.integers(1, 7), st.integers(0, 40), st.integers(0, 2)),
     st.tuples(st.just("put"), st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(0, 2)),
@@ -38,7 +38,7 @@ def order(items: list[Item]) -> list[Item]:
 
 
 class World:
-    """A queue and a plain list of what is in it."""
+    """A queue, and a plain list of its messages."""
 
     def __init__(self) -> None:
         self.queue = Queue(1, "default", "q", Policy(on_full="drop-oldest"), 0)

@@ -1,4 +1,4 @@
-"""A lane against a sorted Python list. Chunks are tiny here, so that they fill, split and vanish all the time."""
+"""A lane compared with a sorted list. Chunks are tiny here, so that they fill, split and vanish all the time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPIRES = st.sampled_from([0, 0, 7, 2**62])
 RETRIES = st.sampled_from([FOREVER, FOREVER, 0, 3])
 SIZES = st.integers(0, 9)
 
-# A step is a name and its values. Ranks go up in steps of 10, which leaves places to insert at.
+# A step is a name and its values. Ranks increase in steps of 10, which leaves gaps to insert into.
 STEPS = st.one_of(
     st.tuples(st.just("run"), st.lists(SIZES, min_size=1, max_size=9), EXPIRES, RETRIES),
     st.tuples(st.just("extend"), st.lists(SIZES, min_size=1, max_size=9), EXPIRES, st.sampled_from([0, 1])),
@@ -36,7 +36,7 @@ STEPS = st.one_of(
 
 @contextmanager
 def sized(chunk: int, gone: int) -> Iterator[None]:
-    """Chunks of this size, from which rows that are gone are dropped from this number on."""
+    """Set the size of chunks, and the number of removed rows at which a chunk drops them."""
     with patch("penstock.core.structures.lane.CHUNK", chunk), patch("penstock.core.structures.chunk.GONE", gone):
         yield
 
@@ -60,7 +60,7 @@ def assert_same(lane: Lane, model: list[Item]) -> None:
 
 
 def run_step(lane: Lane, model: list[Item], step: tuple[object, ...], top: int) -> int:
-    """Do one step to both, compare what they return, and give back the highest rank so far."""
+    """Apply one step to both and compare the results. Returns the highest rank so far."""
     match step:
         case ("run", list(sizes), int(expires), int(retries)):
             lane.append_run(top + 1, sizes, expires, retries)
@@ -123,7 +123,7 @@ def test_columns_of_a_part(sizes: list[int], start: int, count: int) -> None:
 @pytest.mark.parametrize("chunk", [3, 70, 2048])
 @pytest.mark.parametrize("priority", [0, PRIORITY])
 @pytest.mark.parametrize("expires", [0, 2**62])
-def test_many_that_come_at_once_are_as_those_that_come_one_by_one(chunk: int, priority: int, expires: int) -> None:
+def test_appending_many_at_once_equals_appending_one_by_one(chunk: int, priority: int, expires: int) -> None:
     with patch("penstock.core.structures.lane.CHUNK", chunk):
         lane, model = Lane(priority), []
         for first, sizes in ((1, [7] * 130), (131, list(range(90))), (221, [3])):
@@ -144,7 +144,7 @@ def test_columns_of_an_empty_lane_have_their_types() -> None:
 
 @settings(max_examples=50, derandomize=True, deadline=None)
 @given(steps=st.lists(STEPS, max_size=15), limit=st.integers(1, 8))
-def test_what_is_behind_a_place(steps: list[tuple[object, ...]], limit: int) -> None:
+def test_rows_behind_a_place(steps: list[tuple[object, ...]], limit: int) -> None:
     lane, model, top = Lane(PRIORITY), list[Item](), 0
     for step in steps:
         top = run_step(lane, model, step, top)
@@ -154,7 +154,7 @@ def test_what_is_behind_a_place(steps: list[tuple[object, ...]], limit: int) -> 
     assert_same(lane, model)
 
 
-def test_what_is_behind_a_place_among_messages_of_one_rank() -> None:
+def test_rows_behind_a_place_among_messages_of_one_rank() -> None:
     lane = Lane()
     for position in range(10):
         lane.insert_many([Item(50, position, 1)])
@@ -164,7 +164,7 @@ def test_what_is_behind_a_place_among_messages_of_one_rank() -> None:
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
-def test_both_halves_of_a_chunk_that_is_split_are_noted_for_their_deadlines(together: bool) -> None:
+def test_both_halves_of_a_split_chunk_are_indexed_by_deadline(together: bool) -> None:
     deadlines = Deadlines()
     lane = Lane(0, deadlines)
     more = [Item(rank, rank, 1, expires=100 + rank) for rank in range(1, 8)]
@@ -191,7 +191,7 @@ def test_a_lane_of_many_priorities_knows_the_priority_of_each_message() -> None:
     assert [(item.rank, item.position) for item in places] == [(1, 7), (3, 7), (4, 7), (8, 7), (9, 7)]
 
 
-def test_an_optional_column_that_begins_with_an_insert_fits_what_is_appended_later() -> None:
+def test_an_optional_column_begun_by_an_insert_accepts_later_appends() -> None:
     lane = Lane()
     lane.append_run(1, [1], 0, FOREVER)
     lane.insert_many([Item(2, 2, 1, expires=77)])
@@ -212,7 +212,7 @@ def test_messages_of_one_rank_keep_their_order_and_are_distinguished_by_position
     assert [item.position for item in items(lane)] == [1, 2, 3, 4, 5, 6, 8]
 
 
-def test_what_is_not_there_is_not_found() -> None:
+def test_absent_messages_are_not_found() -> None:
     lane = Lane()
     lane.append_run(10, [1, 1], 0, FOREVER)
     for rank in (1, 9, 12, 100):
@@ -253,7 +253,7 @@ def test_ranked_lanes_find_a_message_by_its_position_whatever_its_rank() -> None
 
 @pytest.mark.parametrize(("expires", "retries"), [(0, FOREVER), (7, FOREVER), (0, 3)])
 def test_messages_taken_one_by_one_move_less_than_themselves(expires: int, retries: int) -> None:
-    """With thousands waiting, each would else move all that is behind it in its chunk."""
+    """Otherwise, with thousands waiting, each would move all rows behind it in its chunk."""
     moved = 0
     with sized(2048, 128):
         lane = Lane()
@@ -272,8 +272,8 @@ def test_messages_taken_one_by_one_move_less_than_themselves(expires: int, retri
     assert moved <= 6000
 
 
-def test_rows_that_are_gone_are_in_nothing_that_is_made_of_a_lane() -> None:
-    """Whatever is done with a chunk of which the first messages were taken."""
+def test_removed_rows_appear_in_no_result() -> None:
+    """No operation on a chunk returns the messages already taken from its front."""
     with sized(100, 50):
         for count in (1, 2, 30):
             lane = Lane()

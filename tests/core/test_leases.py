@@ -1,4 +1,4 @@
-"""Leases: who has what, what a restart keeps, and what becomes of messages that are gone."""
+"""Leases: their owners, their recovery after a restart, and leased messages that no longer exist."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Rig:
         self.table = Table()
 
     def restart(self) -> None:
-        """From what the journal says."""
+        """Restore the broker from the journal."""
         self.table.apply(blocks(self.broker))
         self.broker = restore(self.table, self.broker.log.next_position)
         self.queue = self.broker.queues[self.queue.id]
@@ -97,7 +97,7 @@ def test_settling_records_deliveries_and_the_reader() -> None:
     assert [block.value("delivered_at", row) for row in range(4)] == [0, NOW + 1, NOW + 1, 0]
 
 
-def test_what_is_not_settled_in_time_goes_back_to_its_old_place() -> None:
+def test_messages_not_settled_in_time_return_to_their_place() -> None:
     rig = Rig(3, max_deliveries=2)
     rig.broker.lease("lake", rig.queue, NOW, SECOND, max_rows=2)
     assert rig.broker.tick(NOW + 1) == NOW + SECOND
@@ -134,7 +134,7 @@ def test_a_lease_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [lease and len(lease.messages) for lease in leases] == [1, None]
 
 
-def test_bytes_are_counted_but_one_message_always_fits() -> None:
+def test_a_lease_is_bounded_in_bytes_but_one_message_always_fits() -> None:
     rig = Rig(0)
     rig.broker.publish(rig.peer, rig.queue, [bytes(50), bytes(10), bytes(10), bytes(10)], NOW)
     leases = [rig.broker.lease("lake", rig.queue, NOW, DAY, max_bytes=25) for _ in range(4)]
@@ -144,8 +144,8 @@ def test_bytes_are_counted_but_one_message_always_fits() -> None:
     assert len(rig.queue.ready) == 4
 
 
-def test_what_ends_a_lease_is_in_one_block() -> None:
-    """Even where the block before has room for the messages, but not for the lease itself."""
+def test_the_end_of_a_lease_is_in_one_block() -> None:
+    """Even if the previous block has room for the messages but not for the lease itself."""
     rig = Rig(10)
     rig.broker.lease("lake", rig.queue, NOW, DAY)
     room = BATCH_BYTES - rig.broker.log.size - 12 * ROW_BYTES
@@ -156,7 +156,7 @@ def test_what_ends_a_lease_is_in_one_block() -> None:
 
 
 class TestWithoutThePast:
-    """The log is trimmed, and the checkpoints are lost: what is left is the catalogue and the copies of messages."""
+    """The log is trimmed and the checkpoints are lost: only the catalogue and the copied messages are left."""
 
     def restart_without_the_log(self, rig: Rig, carried: list[int]) -> Broker:
         broker = rig.broker
@@ -179,7 +179,7 @@ class TestWithoutThePast:
         assert again.leases[lease.position].messages == lease.messages
         assert len(again.queues[rig.queue.id].ready) == 1
 
-    def test_messages_that_are_gone_are_passed_over(self) -> None:
+    def test_missing_messages_are_skipped(self) -> None:
         rig = Rig(3)
         lease = rig.broker.lease("lake", rig.queue, NOW, DAY)
         assert lease is not None
@@ -189,7 +189,7 @@ class TestWithoutThePast:
         assert again.leased == 1
         assert again.settle_leases("lake", lease.position + 1, NOW) == 1
 
-    def test_much_takes_several_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_large_catalogue_takes_several_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(catalogue, "ROW_BYTES", 1)
         rig = Rig(3)
         for _ in range(3):
@@ -200,8 +200,8 @@ class TestWithoutThePast:
         assert [lease.messages for lease in again.leases.values()] == [[rig.first + i] for i in range(3)]
         assert again.was_written(ChunkKey("job"))
 
-    def test_a_later_catalogue_knows_better(self) -> None:
-        """After a loss: the end of a lease was among what is lost, but the broker knew."""
+    def test_a_later_catalogue_takes_precedence(self) -> None:
+        """The event that ended a lease is lost, but the broker had written a catalogue since."""
         rig = Rig(3)
         lease = rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=1)
         assert lease is not None
@@ -218,7 +218,7 @@ class TestWithoutThePast:
 
 
 class TestDamage:
-    def test_a_leased_message_whose_payload_is_lost_is_given_up(self) -> None:
+    def test_a_leased_message_with_a_lost_payload_is_given_up(self) -> None:
         rig = Rig(3)
         lease = rig.broker.lease("lake", rig.queue, NOW, DAY)
         assert lease is not None
@@ -228,7 +228,7 @@ class TestDamage:
         assert rig.broker.leases[lease.position].messages == [rig.first, rig.first + 2]
         assert rig.broker.settle_leases("lake", lease.position + 1, NOW) == 2
 
-    def test_a_lease_of_nothing_ends_with_its_queue(self) -> None:
+    def test_an_empty_lease_ends_with_its_queue(self) -> None:
         rig = Rig(1)
         lease = rig.broker.lease("lake", rig.queue, NOW, DAY)
         assert lease is not None
@@ -239,7 +239,7 @@ class TestDamage:
         assert not rig.table.meta.leases
 
     def test_a_message_belongs_to_one_lease(self) -> None:
-        """A repair may lose the end of a lease, but not the next lease of the same messages."""
+        """A repair may lose the end of a lease and keep the next lease of the same messages."""
         rig = Rig(3)
         stale = rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=2)
         rig.table.apply(blocks(rig.broker))
@@ -266,7 +266,7 @@ class TestDamage:
 
 
 def test_an_older_checkpoint_has_no_leases() -> None:
-    """What a checkpoint does not mention is empty."""
+    """Tables that a checkpoint does not contain are empty."""
     old = msgspec.json.decode(msgspec.json.encode(Meta()))
     del old["leases"], old["writers"]
     meta = msgspec.convert(old, Meta)
@@ -274,7 +274,7 @@ def test_an_older_checkpoint_has_no_leases() -> None:
 
 
 def test_a_delayed_message_that_was_leased_stays_leased() -> None:
-    """The journal has no event for its becoming ready."""
+    """The journal records no event when a delayed message becomes ready."""
     rig = Rig(0)
     rig.broker.publish(rig.peer, rig.queue, [b"late"], NOW, Properties(delay=SECOND))
     rig.broker.tick(NOW + SECOND)

@@ -1,4 +1,4 @@
-"""Backlog costs little memory: measured on a process of its own, beyond an empty broker."""
+"""Backlog costs little memory, measured in a separate process and relative to an empty broker."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ def small_chunks() -> Iterator[None]:
 
 @settings(max_examples=300, derandomize=True, deadline=None)
 @given(start=st.sets(st.integers(0, 40)), steps=st.lists(st.integers(0, 40), max_size=60))
-def test_it_is_a_sorted_list_of_which_no_part_is_long(start: set[int], steps: list[int]) -> None:
-    """A step takes a value out that is there, and puts in one that is not."""
+def test_it_is_a_sorted_list_in_small_parts(start: set[int], steps: list[int]) -> None:
+    """Each step removes a value that is present and adds one that is not."""
     ordered, model = Ordered(start), set(start)
     assert ordered.head == min(model, default=None)
     for value in steps:
@@ -52,7 +52,7 @@ def test_runs_are_added_anywhere(start: set[int], added: set[int]) -> None:
 
 
 @given(start=st.sets(st.integers(0, 40)), removed=st.sets(st.integers(0, 40)))
-def test_many_are_removed_wherever_they_are(start: set[int], removed: set[int]) -> None:
+def test_many_are_removed_from_anywhere(start: set[int], removed: set[int]) -> None:
     ordered = Ordered(start)
     ordered.remove_many(start & removed)
     assert list(ordered) == sorted(start - removed)
@@ -60,14 +60,14 @@ def test_many_are_removed_wherever_they_are(start: set[int], removed: set[int]) 
     assert all(0 < len(chunk) <= 3 for chunk in ordered._chunks)
 
 
-def test_removing_what_is_not_there_is_a_fault() -> None:
+def test_removing_an_absent_value_is_a_fault() -> None:
     for values in ([2], [1, 2], [9], [1, 1, 4], [1, 2, 4]):
         with pytest.raises((AssertionError, IndexError)):
             Ordered([1, 3, 4, 5]).remove_many(values)
 
 
 @given(values=st.sets(st.integers(0, 30)), value=st.integers(-1, 31))
-def test_it_is_read_from_a_value_on(values: set[int], value: int) -> None:
+def test_it_is_read_starting_at_a_value(values: set[int], value: int) -> None:
     ordered = Ordered(values)
     assert list(ordered.up_from(value)) == sorted(each for each in values if each > value)
     assert list(ordered.down_from(value)) == sorted((each for each in values if each <= value), reverse=True)

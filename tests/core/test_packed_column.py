@@ -1,4 +1,4 @@
-"""Packed columns say what they said, in fewer bytes."""
+"""Packed columns keep their values in fewer bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_run_is_a_range(first: int, count: int) -> None:
 
 
 def size_of(lane: Lane) -> int:
-    """Bytes in the arrays of a lane."""
+    """Return the bytes in the arrays of a lane."""
     arrays: list[object] = []
     for chunk in lane._chunks:
         held = chunk._columns
@@ -46,7 +46,7 @@ def size_of(lane: Lane) -> int:
     return sum(len(each) * each.itemsize for each in arrays if isinstance(each, array))
 
 
-def test_what_waiting_messages_cost() -> None:
+def test_the_memory_of_waiting_messages() -> None:
     runs, mixed = Lane(), Lane()
     runs.append_run(1, [100] * 20 * CHUNK)
     for at in range(20 * CHUNK):
@@ -55,7 +55,7 @@ def test_what_waiting_messages_cost() -> None:
     assert size_of(mixed) <= 19 * CHUNK * 4 + 12 * CHUNK
 
 
-def test_looking_does_not_unpack_and_working_does() -> None:
+def test_reading_does_not_unpack_and_changing_does() -> None:
     lane = Lane()
     lane.append_run(1, [7] * 10 * CHUNK)
     before = size_of(lane)

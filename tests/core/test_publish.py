@@ -1,4 +1,4 @@
-"""What a queue takes, what it refuses, and what it does when it is full."""
+"""Publishing: messages a queue accepts and refuses, and full queues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_same_request_inside_the_window_answers_with_the_first_message_and_a
     assert not bench.publish(now=NOW + 5 * SECOND, request_id=b"r").duplicate
 
 
-def test_an_id_asked_for_is_refused_while_a_message_has_it() -> None:
+def test_a_requested_id_is_refused_while_a_message_has_it() -> None:
     bench = Bench()
     bench.publish(asked_id=b"x")
     refused = bench.publish(asked_id=b"x")
@@ -30,7 +30,7 @@ def test_an_id_asked_for_is_refused_while_a_message_has_it() -> None:
     assert bench.publish(asked_id=b"x").accepted == 1
 
 
-def test_a_full_queue_takes_the_first_that_fit_and_counts_delayed_ones() -> None:
+def test_a_full_queue_accepts_the_first_that_fit_and_counts_delayed_ones() -> None:
     bench = Bench(max_depth=3)
     bench.publish(delay=SECOND)
     result = bench.publish(5)
@@ -81,7 +81,7 @@ def test_delayed_messages_cannot_be_dropped_so_a_queue_full_of_them_refuses() ->
     assert bench.queue.depth == 2
 
 
-def test_what_a_consumer_waits_for_is_not_dropped() -> None:
+def test_messages_out_to_consumers_are_not_dropped() -> None:
     bench = Bench(max_depth=1, on_full="drop-oldest")
     bench.broker.subscribe(bench.peer(1), bench.queue, 2, NOW)
     bench.publish(4)
@@ -90,7 +90,7 @@ def test_what_a_consumer_waits_for_is_not_dropped() -> None:
 
 
 def test_a_message_with_a_time_to_live_costs_the_same_however_many_priorities_there_are() -> None:
-    """Only a deadline that has come looks at all of them: a peer may use a priority of its own for each message."""
+    """Only an expired deadline looks at all priorities: a peer may use a different one for each message."""
     bench = Bench()
     with patch.object(Queue, "next_deadline", side_effect=AssertionError("all priorities were looked at")):
         bench.publish(ttl=9 * SECOND, priority=1)
@@ -103,8 +103,8 @@ def test_a_message_with_a_time_to_live_costs_the_same_however_many_priorities_th
     assert bench.broker.tick(NOW + 5 * SECOND) == NOW + 9 * SECOND
 
 
-def test_requests_are_forgotten_behind_one_that_is_remembered_for_longer() -> None:
-    """As after a window was made shorter, or a clock put back: memory must not grow with every request since."""
+def test_requests_are_forgotten_behind_one_remembered_for_longer() -> None:
+    """After a shorter window or a clock set back, memory must not grow with every later request."""
     bench = Bench(deduplication=86_400 * SECOND)
     first = bench.publish(request_id=b"first").first
     bench.broker.configure_queue(bench.queue, Policy(deduplication=SECOND), NOW)

@@ -1,4 +1,4 @@
-"""Messages that can't be read: set aside from wherever they are, and back to where they were."""
+"""Unreadable messages: set aside from any state, and put back in their place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def order(broker: Broker, queue: Queue) -> list[int]:
     ]
 
 
-def test_ready_messages_go_back_to_their_places(scene: tuple[Broker, Queue, Connection]) -> None:
+def test_ready_messages_return_to_their_places(scene: tuple[Broker, Queue, Connection]) -> None:
     broker, queue, peer = scene
     for priority in (0, 5, 0, 5):
         broker.publish(peer, queue, [b"a", b"b", b"c"], NOW, Properties(priority=priority))
@@ -44,7 +44,7 @@ def test_ready_messages_go_back_to_their_places(scene: tuple[Broker, Queue, Conn
     broker.check()
 
 
-def test_delayed_and_dead_ones_too(scene: tuple[Broker, Queue, Connection]) -> None:
+def test_delayed_and_dead_messages_return_too(scene: tuple[Broker, Queue, Connection]) -> None:
     broker, queue, peer = scene
     late = broker.publish(peer, queue, [b"late"], NOW, Properties(delay=5 * SECOND)).first
     dead = broker.publish(peer, queue, [b"dead"], NOW).first
@@ -61,7 +61,7 @@ def test_delayed_and_dead_ones_too(scene: tuple[Broker, Queue, Connection]) -> N
     broker.check()
 
 
-def test_who_waits_for_one_message_gets_another(scene: tuple[Broker, Queue, Connection]) -> None:
+def test_a_waiting_receive_gets_another_message(scene: tuple[Broker, Queue, Connection]) -> None:
     broker, queue, peer = scene
     first = broker.publish(peer, queue, [b"bad", b"good"], NOW).first
     broker.receive(peer, queue, NOW)

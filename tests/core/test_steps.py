@@ -1,4 +1,4 @@
-"""What is done in steps ends as it would at once, and in between nothing is lost, doubled or given out of turn."""
+"""Work done in steps ends as if done at once, and in between no message is lost, duplicated or out of order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.journal.format.block import parse
 from penstock.journal.format.encoding import encode
 from support.bench import NOW, SECOND, Bench
 
-#: What peek, lock and pop return when there is no message.
+#: The results of peek, lock and pop without a message.
 NOTHING: tuple[object, ...] = (None, [], ([], []))
 
 
@@ -38,7 +38,7 @@ def small(**budgets: int) -> Iterator[None]:
 
 
 def run_down(broker: Broker, now: int) -> int:
-    """Tick until nothing is left to do at once. Returns how often."""
+    """Tick until nothing is left to do immediately. Returns the number of ticks."""
     ticks = 1
     while broker.tick(now) == now:
         ticks += 1
@@ -46,7 +46,7 @@ def run_down(broker: Broker, now: int) -> int:
 
 
 def given_out(windows: list[int], priorities: list[int]) -> dict[int, list[int]]:
-    """Who gets which messages, in order, when all windows open before the messages come."""
+    """Return each consumer's messages in order, when all windows open before the messages arrive."""
     bench = Bench(paused=True)
     for number, window in enumerate(windows):
         bench.broker.subscribe(bench.peer(number), bench.queue, window, NOW)
@@ -68,7 +68,7 @@ def given_out(windows: list[int], priorities: list[int]) -> dict[int, list[int]]
     most=st.integers(1, 5),
     share=st.integers(1, 3),
 )
-def test_messages_given_out_in_steps_go_to_the_same_consumers(
+def test_messages_delivered_in_steps_go_to_the_same_consumers(
     windows: list[int], priorities: list[int], most: int, share: int
 ) -> None:
     at_once = given_out(windows, priorities)
@@ -76,7 +76,7 @@ def test_messages_given_out_in_steps_go_to_the_same_consumers(
         assert given_out(windows, priorities) == at_once
 
 
-def test_queues_that_have_much_to_give_take_turns() -> None:
+def test_queues_with_many_deliveries_take_turns() -> None:
     bench = Bench()
     other = bench.broker.create_queue("default", "other", NOW)
     bench.publish(40)
@@ -92,7 +92,7 @@ def test_queues_that_have_much_to_give_take_turns() -> None:
     assert (len(bench.queue.out), len(other.out)) == (40, 40)
 
 
-def test_what_a_lost_connection_had_comes_back_in_steps_to_its_old_places() -> None:
+def test_messages_of_a_lost_connection_return_in_steps_to_their_places() -> None:
     bench = Bench()
     bench.publish(30)
     peer = bench.peer(1)
@@ -110,7 +110,7 @@ def test_what_a_lost_connection_had_comes_back_in_steps_to_its_old_places() -> N
     assert list(bench.broker.holders()) == [bench.publisher]
 
 
-def test_a_lock_that_ends_while_its_connection_is_cleared_away_ends_once() -> None:
+def test_a_lock_that_expires_while_its_connection_is_removed_ends_once() -> None:
     bench = Bench()
     bench.publish(10)
     peer = bench.peer(1)
@@ -146,7 +146,7 @@ def test_request_ids_are_forgotten_on_time_without_new_publications() -> None:
     assert not bench.publish(request_id=b"7").duplicate
 
 
-def test_a_request_id_that_is_used_again_is_remembered_from_then_on() -> None:
+def test_a_reused_request_id_is_remembered_from_then_on() -> None:
     bench = Bench(deduplication=SECOND)
     bench.publish(request_id=b"a")
     assert not bench.publish(request_id=b"a", now=NOW + SECOND).duplicate
@@ -154,7 +154,7 @@ def test_a_request_id_that_is_used_again_is_remembered_from_then_on() -> None:
     assert bench.publish(request_id=b"a", now=NOW + SECOND + SECOND // 2).duplicate
 
 
-def test_request_ids_that_are_over_do_not_come_back_with_a_restart() -> None:
+def test_forgotten_request_ids_do_not_return_with_a_restart() -> None:
     bench = Bench(deduplication=SECOND)
     bench.publish(request_id=b"old")
     bench.publish(request_id=b"new", now=NOW + 5 * SECOND)
@@ -203,7 +203,7 @@ def test_a_queue_that_has_to_drop_more_than_one_step_allows_refuses_until_there_
     assert bench.publish().accepted == 1
 
 
-def test_a_restart_brings_very_many_priorities_back() -> None:
+def test_a_restart_restores_very_many_priorities() -> None:
     bench = Bench()
     for priority in range(100):
         bench.publish(priority=priority % 97, ttl=SECOND if priority % 2 else 0)

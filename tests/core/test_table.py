@@ -1,4 +1,4 @@
-"""What the journal says is what the core knows: the table made from its columns equals the live broker."""
+"""The table built from the journal's columns equals the live broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def blocks_of(broker: Broker) -> list[Block]:
 
 
 def read_back(table: Table) -> Table:
-    """The same by way of a checkpoint."""
+    """Write the table to a checkpoint and read it back."""
     data = b"".join(encode_checkpoint(1, table.meta.position, b"", table.columns, clean=False))
     found = decode_checkpoint(lambda size, at: data[at : at + size], len(data), 1, table.meta.position)
     return Table(table.meta, found.columns)
@@ -59,8 +59,8 @@ def test_a_restored_broker_equals_the_one_that_wrote_the_journal(seed: int, monk
     assert found == known
 
 
-def test_a_restored_broker_goes_on_like_the_first() -> None:
-    """After a restart with nothing out, the same commands have the same events."""
+def test_a_restored_broker_behaves_like_the_first() -> None:
+    """After a restart with no messages out, the same commands produce the same events."""
     first = Workload(7, Broker())
     for _ in range(200):
         first.step()
@@ -83,7 +83,7 @@ def test_a_restored_broker_goes_on_like_the_first() -> None:
 
 
 def many_blocks(messages: int, acknowledged: int) -> Iterator[Block]:
-    """Messages, a thousand in each block, and the end of the first of them."""
+    """Publish messages, a thousand in each block, and end the first of them."""
     broker = Broker()
     broker.create_namespace("default", 1)
     queue = broker.create_queue("default", "q", 1)
@@ -97,8 +97,8 @@ def many_blocks(messages: int, acknowledged: int) -> Iterator[Block]:
         yield from blocks_of(broker)
 
 
-def test_a_large_table_is_not_there_twice() -> None:
-    """What it takes at most, while it is worked out: a position for each message, and a group of events."""
+def test_building_a_large_table_needs_no_second_copy() -> None:
+    """Building it needs at most a position for each message and one group of events."""
     tracemalloc.start()
     try:
         table = Table()
@@ -121,7 +121,7 @@ class TestColumns:
         mask = expected % 3 == 1
         assert (keep(column, mask) == expected[mask]).all()
 
-    def test_one_value_for_all_rows_stays_that(self) -> None:
+    def test_one_value_for_all_rows_stays_constant(self) -> None:
         column = extend(extend(np.empty(0, "u4"), np.full(3, 7, "u4")), filled(7, "u4", 2))
         assert is_one_value(column)
         assert column.tolist() == [7] * 5
@@ -129,7 +129,7 @@ class TestColumns:
         assert is_one_value(column)
         assert extend(column, np.array([8], "u4")).tolist() == [7, 7, 8]
 
-    def test_rows_come_in_between(self) -> None:
+    def test_rows_are_inserted_in_between(self) -> None:
         rows = np.array([0, 2, 2, 3])
         assert insert(np.array([4, 5, 6]), rows, np.arange(4)).tolist() == [0, 4, 5, 1, 2, 6, 3]
         assert insert(np.empty(0, "u4"), rows[:0], np.empty(0, "u4")).tolist() == []
@@ -138,7 +138,7 @@ class TestColumns:
         assert (is_one_value(column), column.tolist()) == (True, [7] * 7)
         assert insert(column, rows[1:3], np.array([7, 8])).tolist() == [7, 7, 7, 8, 7, 7, 7, 7, 7]
 
-    def test_who_looks_at_one_sees_it_unchanged(self) -> None:
+    def test_a_view_stays_unchanged(self) -> None:
         column = np.arange(5)
         seen = column[:]
         assert extend(column, np.array([5])).tolist() == [0, 1, 2, 3, 4, 5]
@@ -150,7 +150,7 @@ class TestColumns:
         assert column.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_retries_that_all_have_used_alike_are_not_forgotten() -> None:
+def test_retries_spent_equally_by_all_messages_are_kept() -> None:
     broker, table = Broker(), Table()
     broker.create_namespace("default", 1)
     broker.create_queue("default", "alike", 1)
@@ -163,12 +163,12 @@ def test_retries_that_all_have_used_alike_are_not_forgotten() -> None:
     assert found.published_retries == dict.fromkeys((10_000 + rows).tolist(), 2)
 
 
-def test_queues_that_come_and_go_cost_the_same_however_much_waits_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are moved as often as there are groups of events, not as often as there are queues."""
+def test_the_cost_of_short_lived_queues_does_not_depend_on_other_backlogs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows move once for each group of events, not for each queue."""
     table, queues = Table(), 100
     table.apply(many_blocks(2000, 0))
     moved = count_moved_rows(monkeypatch)
-    table.apply(come_and_go(table, queues))
+    table.apply(short_lived_queues(table, queues))
     assert sorted(Counter(table.columns["queue"].tolist()).values()) == [1] * (queues // 4) + [2000]
     assert len(table.meta.queues) == 1 + queues // 2
     assert sum(entry.counters["purged"] for entry in table.meta.queues.values()) == queues // 4
@@ -176,8 +176,8 @@ def test_queues_that_come_and_go_cost_the_same_however_much_waits_elsewhere(monk
     assert sum(moved) < 20 * 2000
 
 
-def test_purges_among_messages_cost_the_same_however_much_waits_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As above. Messages are published between two purges, so that they can't be applied together."""
+def test_the_cost_of_purges_does_not_depend_on_other_backlogs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, with messages published between purges, so that these can't be applied together."""
     table = Table()
     table.apply(many_blocks(2000, 0))
     broker = restore(table, table.meta.position)
@@ -194,7 +194,7 @@ def test_purges_among_messages_cost_the_same_however_much_waits_elsewhere(monkey
 
 
 def count_moved_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows of each column that is changed from now on."""
+    """Count the rows of each column that changes from now on."""
     moved: list[int] = []
 
     def counted(change: Callable[..., Array]) -> Callable[..., Array]:
@@ -209,8 +209,8 @@ def count_moved_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return moved
 
 
-def come_and_go(table: Table, queues: int) -> Iterator[Block]:
-    """Each gets a message. Every second one loses it and is deleted, every fourth is purged, one of them again."""
+def short_lived_queues(table: Table, queues: int) -> Iterator[Block]:
+    """Publish to each queue; then delete every second, purge every fourth, and purge one of them repeatedly."""
     broker, kept = restore(table, table.meta.position), []
     for number in range(queues):
         queue = broker.create_queue("default", f"queue {number}", 1)

@@ -1,4 +1,4 @@
-"""Consumers that have as much as they may while very many messages are out: they go on by themselves."""
+"""Consumers throttled because very many messages are out continue by themselves."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ NOW = 1_700_000_000_000_000
 
 
 def tick_until_done(broker: Broker) -> None:
-    """Call ``tick`` for as long as it asks for it, as the event loop does."""
+    """Call ``tick`` as long as it asks for it, as the event loop does."""
     for _ in range(1_000):
         if broker.tick(NOW) != NOW:
             return
     raise AssertionError("ticks without an end")
 
 
-def test_one_that_may_go_on_is_found_behind_many_that_may_not() -> None:
+def test_a_connection_that_may_continue_is_found_behind_many_that_may_not() -> None:
     """Only ticks follow, so the broker itself has to find the connection that may continue."""
     broker = Broker()
     broker.create_namespace("default", NOW)

@@ -1,4 +1,4 @@
-"""Writers: chunks that count once."""
+"""Writers: each chunk counts once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def positions(queue: Queue) -> list[int]:
 
 
 def test_messages_and_their_chunk_are_in_one_block(broker: Broker) -> None:
-    """Even where the block before has hardly any room left, and where a chunk is larger than a batch should be."""
+    """Even if the previous block is nearly full, and if a chunk is larger than a batch should be."""
     queue = queue_of(broker)
     broker.publish(broker.connect(1, b"sspq here"), queue, [bytes(BATCH_BYTES - 2_000)], NOW)
     payloads = [bytes(240)] * 100_000
@@ -54,7 +54,7 @@ def test_messages_and_their_chunk_are_in_one_block(broker: Broker) -> None:
     assert last.sources == [b"spark there"]
 
 
-def test_what_comes_again_adds_nothing(broker: Broker) -> None:
+def test_a_repeated_chunk_adds_nothing(broker: Broker) -> None:
     queue = queue_of(broker)
     assert not broker.write(b"spark", ChunkKey("job", 3, 1, 0), [Portion(queue, [b"x"])], NOW).duplicate
     before = broker.log.next_position
@@ -73,7 +73,7 @@ def test_a_missing_chunk_is_reported(broker: Broker) -> None:
 
 
 def test_other_rows_under_the_same_numbers_are_refused(broker: Broker) -> None:
-    """Of each partition only the last chunk is compared: whoever goes on from there has to come past it."""
+    """Only the last chunk of each partition is compared: a writer that continues has to pass it."""
     queue = queue_of(broker)
     for chunk, digest in ((0, 7), (1, 8)):
         broker.write(b"spark", ChunkKey("job", 0, 0, chunk, digest), [Portion(queue, [b"x"])], NOW)
@@ -86,7 +86,7 @@ def test_other_rows_under_the_same_numbers_are_refused(broker: Broker) -> None:
     assert broker.log.next_position == before
 
 
-def test_what_is_said_of_an_older_chunk_is_not_held_against_a_newer(broker: Broker) -> None:
+def test_the_digest_of_an_older_chunk_is_not_compared_with_a_newer(broker: Broker) -> None:
     queue = queue_of(broker)
     for chunk, digest in ((0, 7), (1, 0)):
         broker.write(b"spark", ChunkKey("job", 0, 0, chunk, digest), [Portion(queue, [b"x"])], NOW)
@@ -105,7 +105,7 @@ def test_what_is_said_of_an_older_chunk_is_not_held_against_a_newer(broker: Brok
         ({0: (2, 9), 1: (1, 5)}, "partition 0 .*: they were written before with other rows"),
     ],
 )
-def test_what_was_written_is_compared(broker: Broker, parts: dict[int, tuple[int, int]], says: str) -> None:
+def test_written_rows_are_compared(broker: Broker, parts: dict[int, tuple[int, int]], says: str) -> None:
     queue = queue_of(broker)
     for key in (ChunkKey("job", 3, 0, 0, 7), ChunkKey("job", 3, 0, 1, 8), ChunkKey("job", 3, 1, 0, 5)):
         broker.write(b"spark", key, [Portion(queue, [b"x"])], NOW)
@@ -118,7 +118,7 @@ def test_what_was_written_is_compared(broker: Broker, parts: dict[int, tuple[int
         broker.check_written("another", 3, parts)
 
 
-def test_a_writer_of_an_older_journal_has_said_nothing_of_its_rows(broker: Broker) -> None:
+def test_a_writer_of_an_older_journal_has_no_digest(broker: Broker) -> None:
     assert msgspec.json.decode(b'{"epoch":1,"chunks":{"0":2}}', type=WriterEntry).digests == {}
     assert msgspec.json.decode(b'{"writer":"job","epoch":1,"partition":0,"chunk":1}', type=ChunkKey).digest == 0
     broker.writers["job"] = WriterEntry(1, {0: 2})
@@ -178,7 +178,7 @@ def test_plain_rows_are_one_run(broker: Broker, monkeypatch: pytest.MonkeyPatch)
     assert runs == [10_000]
 
 
-def test_consumers_who_wait_get_them(broker: Broker) -> None:
+def test_waiting_consumers_get_the_messages(broker: Broker) -> None:
     queue = queue_of(broker)
     broker.subscribe(broker.connect(1, b"phpmq here"), queue, 10, NOW)
     broker.write(b"spark", ChunkKey("job"), [Portion(queue, [b"x", b"y"])], NOW)
@@ -186,7 +186,7 @@ def test_consumers_who_wait_get_them(broker: Broker) -> None:
     assert len(getattr(effect, "messages", ())) == 2
 
 
-def test_a_writer_that_has_ended_may_begin_again(broker: Broker) -> None:
+def test_an_ended_writer_may_begin_again(broker: Broker) -> None:
     queue = queue_of(broker)
     broker.write(b"spark", ChunkKey("job", 4), [Portion(queue, [b"x"])], NOW)
     assert broker.end_writer("job", NOW, b"spark")
@@ -195,7 +195,7 @@ def test_a_writer_that_has_ended_may_begin_again(broker: Broker) -> None:
     assert not broker.write(b"spark", ChunkKey("job"), [Portion(queue, [b"x"])], NOW).duplicate
 
 
-def test_a_writer_belongs_to_whoever_its_last_chunk_says(broker: Broker) -> None:
+def test_a_writer_belongs_to_the_owner_of_its_last_chunk(broker: Broker) -> None:
     """A chunk without an owner changes nothing. The owner's shares follow."""
     queue = queue_of(broker)
     owners = []
@@ -213,7 +213,7 @@ def test_a_writer_belongs_to_whoever_its_last_chunk_says(broker: Broker) -> None
     assert (broker.shares, broker.partitions) == ({}, 0)
 
 
-def test_an_older_journal_knows_no_owners() -> None:
+def test_an_older_journal_has_no_owners() -> None:
     key = msgspec.json.decode(b'{"writer":"job","epoch":1,"partition":2,"chunk":3}', type=ChunkKey)
     entry = msgspec.json.decode(b'{"epoch":1,"chunks":{"2":4}}', type=WriterEntry)
     assert (key.owner, key.at, entry.owner, entry.at) == ("", 0, "", 0)
@@ -228,7 +228,7 @@ def test_there_are_limits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(write_commands, "MOST_PARTITIONS", 1)
     with pytest.raises(TooManyWriters, match="1 partitions of writers are remembered already"):
         broker.write(b"spark", ChunkKey("one", 0, 1), [Portion(queue, [b"x"])], NOW)
-    for key in (ChunkKey("one", 0, 0, 1), ChunkKey("one", 1, 1)):  # these take no more room
+    for key in (ChunkKey("one", 0, 0, 1), ChunkKey("one", 1, 1)):  # these need no more room
         assert not broker.write(b"spark", key, [Portion(queue, [b"x"])], NOW).duplicate
 
 
@@ -236,8 +236,8 @@ CUTS = st.lists(st.integers(0, 12), max_size=3).map(sorted)
 
 
 @given(rows=st.lists(st.sampled_from("abcd"), max_size=12), data=st.data())
-def test_no_batch_counts_as_done_that_is_not_there_once(rows: list[str], data: st.DataObject) -> None:
-    """However it was cut at first, however far that came, and however it is cut when it is repeated."""
+def test_every_batch_reported_as_done_is_there_once(rows: list[str], data: st.DataObject) -> None:
+    """Whatever the chunks of the first attempt, wherever it stopped, and whatever the chunks of the repetition."""
     broker = Broker()
     broker.create_namespace("default", NOW)
     queue = queue_of(broker)
@@ -259,7 +259,7 @@ def _tasks(rows: list[str], cuts: list[int]) -> list[list[str]]:
 
 
 def _send(broker: Broker, queue: Queue, partition: int, rows: list[str], most: int = 99) -> tuple[int, int]:
-    """So many chunks of two rows at most. Returns their number, and the digest."""
+    """Write this many chunks of at most two rows. Returns their number and the digest."""
     number = digest = 0
     for number, chunk in enumerate([rows[at : at + 2] for at in range(0, len(rows), 2)][:most], 1):
         digest += sum(crc32(row.encode()) for row in chunk)
