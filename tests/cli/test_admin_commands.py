@@ -128,7 +128,7 @@ class TestQueues:
         assert after["rules"]["max_deliveries"] == 1
         code, _, err = run("queue", "configure", queue, "--max-depth=8", f"--if-version={before['version']}")
         assert code == 3
-        assert "somebody has changed it meanwhile" in err
+        assert "it was changed meanwhile" in err
         assert "max-depth              7" in run("queue", "show", queue).out
 
     def test_pause_and_resume(self, run: Run, queue: str) -> None:

@@ -258,7 +258,7 @@ class Api:
                 f"this takes a token with the right {route.needs}: `penstock token create NAME --may {route.needs}`"
             ]
         if problem.code == "stale":
-            return ["somebody has changed it meanwhile: look at it, and try again"]
+            return ["it was changed meanwhile: look at it, and try again"]
         return []
 
 

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-#: Bytes of a text, and its keys, tables, arrays and parts of dotted keys: the parser needs 1 kB for each of them.
+#: The most bytes of a text, and the most keys, tables, arrays and parts of dotted keys: the parser needs 1 kB for each.
 TEXT_BYTES = 4 * 2**20
 PARTS = 250_000
 #: Parts of a dotted key, and nesting of arrays and inline tables. Nothing that we read has more than 5.
@@ -32,11 +32,11 @@ _TOKEN = re.compile(
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Parse a text. Raises ValueError (``tomllib.TOMLDecodeError`` is one) with the line of what exceeds a bound."""
+    """Parse a text. Raises ValueError (``tomllib.TOMLDecodeError`` is one) with the line of the fault."""
     _check(text)
     try:
         return tomllib.loads(text)
-    except RecursionError:  # can't happen with this depth; keeps the process alive if somebody raises the bound
+    except RecursionError:  # can't happen with this DEPTH; keeps the process alive if it is raised
         raise ValueError(f"values are nested deeper than {DEPTH}") from None
 
 

@@ -23,7 +23,7 @@ View = Literal["messages", "events", "live", "leased"]
 #: Codes of errors, in the JSON of a Flight error's ``extra_info``: see ``Problem``.
 Code = Literal[
     "bad-request",  # malformed or contradictory
-    "denied",  # no right, a wrong token, or a name that belongs to somebody else
+    "denied",  # no right, a wrong token, or a name that belongs to another identity
     "no-queue",  # there is no such queue
     "data-loss",  # positions of the range are gone; `lost` has them
     "replaced",  # the journal is another one now

@@ -1,12 +1,12 @@
-"""Decoders that also say where in the stream each message stood: for captures, where that matters.
+"""Decoders that also report the place of each message in the stream: for captures.
 
-A frame of a decoder may be a run of like messages, and it does not say where it came from. The decoders here keep, for
-each frame that ``feed`` returns, a :class:`Place`. The exact parser knows where a message began and ended. For what the
-fast pass takes, the lengths of a run's messages follow from what they hold; where they do not add up to what was taken
-(a number with leading zeros, say), that stretch is read again by the exact parser alone.
+A decoder's frame may be a run of similar messages, and does not contain its place. The decoders here keep a
+:class:`Place` for each frame that ``feed`` returns. The exact parser knows where a message began and ended. For a run
+that the fast pass has read, the lengths of its messages are computed from their contents. If the sum differs from the
+bytes read (because of a number with leading zeros, say), the exact parser alone reads that stretch again.
 
-Each protocol has its own beside its codec: ``class LocatedDecoder(Located[Frame], Decoder)``. Where the fast pass does
-nothing that is all.
+Each protocol has its own beside its codec: ``class LocatedDecoder(Located[Frame], Decoder)``. A protocol without a fast
+pass needs nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FrameT = TypeVar("FrameT")
 
 
 class Place(NamedTuple):
-    """Where the messages of one frame stood: the first at ``start``, ``between`` bytes after each but the last."""
+    """The place of one frame's messages: the first is at ``start``, and ``between`` bytes separate two of them."""
 
     start: int
     lengths: list[int]
@@ -28,16 +28,16 @@ class Place(NamedTuple):
 
 
 class Located(StreamDecoder[FrameT], Generic[FrameT]):
-    """What the located decoders share. ``places`` has one for each frame of the last ``feed``."""
+    """Base of the located decoders. ``places`` has one for each frame of the last ``feed``."""
 
     def __init__(self, max_payload: int) -> None:
-        super().__init__(max_payload)  # type: ignore[call-arg]  # that of the protocol's decoder
+        super().__init__(max_payload)  # type: ignore[call-arg]  # calls the protocol's decoder
         self.places: list[Place] = []
         self._exact_until = 0
         self._base = 0
 
     def feed(self, data: bytes) -> list[FrameT]:
-        """As ever. ``places`` is filled beside."""
+        """As ``StreamDecoder.feed``; also fills ``places``."""
         self.places = []
         return super().feed(data)
 
@@ -55,7 +55,7 @@ class Located(StreamDecoder[FrameT], Generic[FrameT]):
         return super()._run(data, pos, frames)  # type: ignore[safe-super]
 
     def _note(self, pos: int, stop: int, frames: list[FrameT], before: int, lengths: list[int], between: int) -> int:
-        """Keep the place of what was taken between ``pos`` and ``stop``; or give it back, if the sum is not right."""
+        """Note the place of the run between ``pos`` and ``stop``; or undo the run if its lengths do not add up."""
         if len(frames) == before:
             return stop
         if len(lengths) == 1:

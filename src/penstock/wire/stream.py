@@ -1,19 +1,18 @@
-"""What the three decoders share: the contract of a decoder, its one error, and the driver of the exact parser.
+"""The base of all decoders: their contract, their one error, and the driver of the exact parser.
 
 Theory of operation
 -------------------
 Each protocol describes its messages twice:
 
 * ``_message`` is the *exact* parser: a generator that reads one message from top to bottom. It yields how many bytes it
-  wants next, is sent exactly that many, returns the frame, or raises :class:`WireError`. Every rule and every error of
-  the protocol is here. It can be suspended between any two bytes.
-* ``_run`` is the *fast* pass: it takes whole, plain messages straight out of a chunk, and stops at the first thing it
-  does not recognise. It never reports an error; what it leaves goes through the exact parser.
+  wants next, is sent exactly that many, and finally returns the frame or raises :class:`WireError`. Every rule and
+  every error of the protocol is here. It can be suspended between any two bytes.
+* ``_run`` is the *fast* pass: it takes whole, plain messages straight out of a chunk, and stops at the first byte that
+  does not fit. It never reports an error; the exact parser continues where it stops.
 
 ``feed`` alternates between the two, so the same bytes give the same frames and the same error however they are split.
-A chunk is never joined to another one: an unfinished field keeps views of the chunks that hold it, and is put together
-once, when its last byte is there. A payload is therefore copied once, from the chunk (or chunks) into its frame
-(`SMALL_PART` has the one exception).
+Chunks are never joined: an unfinished field keeps views of its chunks, and is joined once, when its last byte arrives.
+A payload is therefore copied once, from the chunk (or chunks) into its frame (`SMALL_PART` has the one exception).
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from mypy_extensions import mypyc_attr
 
 FrameT = TypeVar("FrameT")
 
-#: Parts of an unfinished field smaller than this are gathered in one buffer instead of being viewed where they are: a
-#: view is an object of about this cost and keeps its whole chunk alive, so a peer that sends its payload in tiny pieces
-#: would otherwise make us hold many times what it sent. The same goes for a part that is less than half of its chunk:
-#: what is held is never more than twice what counts as held. Such parts are the one case of a second copy.
+#: Parts of an unfinished field smaller than this are copied into one buffer instead of viewed. A view costs about as
+#: much and keeps its whole chunk alive, so a peer that sends its payload in tiny pieces would make us hold many times
+#: the bytes that it sent. The same applies to a part that is less than half of its chunk: so we never hold more than
+#: twice ``held``. Only these parts are copied a second time.
 SMALL_PART: Final = 512
 
 
@@ -38,9 +37,9 @@ class WireError(Exception):
     """The one error of a decoder. The rest of the stream can't be decoded.
 
     ``offset`` counts bytes from the start of the stream and points at the field at fault. ``code`` is for programs and
-    stays the same between releases, ``reason`` is for people. ``peer_at_fault`` is false where the bytes are sound but
-    more than we are willing to take (a limit of ours), and where the stream ended in the middle of a message. ``size``
-    and ``limit`` are those of a payload that is too large, else 0.
+    stays the same between releases, ``reason`` is for people. ``peer_at_fault`` is false if the bytes are valid but
+    exceed a limit of ours, and if the stream ended in the middle of a message. ``size`` and ``limit`` are those of a
+    payload that is too large, else 0.
     """
 
     size = 0
@@ -61,14 +60,14 @@ def too_large(error: WireError, size: int, limit: int) -> WireError:
     return error
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # decoders of other distributions, and those that note where they are
+@mypyc_attr(allow_interpreted_subclasses=True)  # decoders of other distributions, and located decoders
 class StreamDecoder(ABC, Generic[FrameT]):
     """Turns a stream of bytes into frames. See the module's theory of operation."""
 
     protocol: ClassVar[str]
 
     def __init__(self) -> None:
-        #: The error that ended the stream, or None. Once set, ``feed`` ignores what it is given.
+        #: The error that ended the stream, or None. Once set, ``feed`` ignores its input.
         self.error: WireError | None = None
         #: Stream offset of the first byte after the last complete field.
         self.offset = 0
@@ -76,12 +75,12 @@ class StreamDecoder(ABC, Generic[FrameT]):
         self._parser: Generator[int, bytes, FrameT | None] | None = None
         self._need = 0
         self._held: list[memoryview | bytearray] = []
-        #: How many bytes of an unfinished field are being kept. At most the payload limit.
+        #: How many bytes of an unfinished field are held. At most the payload limit.
         self.held = 0
 
     @property
     def between_messages(self) -> bool:
-        """Whether every message begun so far is complete."""
+        """Whether every message that began is complete."""
         return self._parser is None
 
     def feed(self, data: bytes) -> list[FrameT]:
@@ -122,20 +121,20 @@ class StreamDecoder(ABC, Generic[FrameT]):
     def _message(self) -> Generator[int, bytes, FrameT | None]:
         """Read one message exactly: yield the size of the next field (above 0), be sent its bytes, return the frame.
 
-        A negative size asks for any part of that many bytes, whatever has come (at least one byte): see ``_skip``.
-        None is returned for a message that carries nothing a caller needs to know.
+        A negative size asks for as many of those bytes as are available (at least one): see ``_skip``.
+        Returns None for a message that callers can ignore.
         """
 
     @abstractmethod
     def _run(self, data: bytes, pos: int, frames: list[FrameT]) -> int:
-        """Append the frames of the plain, complete messages at ``pos`` and return where the first other one starts."""
+        """Append the frames of the plain, complete messages at ``pos``. Returns the position of the first other one."""
 
     def _bad(self, code: str, reason: str, *, at: int = 0, peer_at_fault: bool = True) -> WireError:
         """Make the error for the field read last; ``at`` is the bad byte's place inside that field."""
         return WireError(self.protocol, self._field_at + at, code, reason, peer_at_fault=peer_at_fault)
 
     def _skip(self, size: int) -> Generator[int, bytes, None]:
-        """Read ``size`` bytes as one field and throw them away as they come: nothing of them is ever held."""
+        """Read ``size`` bytes as one field and discard them as they arrive; none of them are held."""
         start = self.offset
         while size > 0:
             size -= len((yield -size))
@@ -163,7 +162,7 @@ class StreamDecoder(ABC, Generic[FrameT]):
         return len(data)
 
     def _missing(self, available: int) -> int:
-        """How many more bytes the parser has to be given at once."""
+        """How many more bytes the parser needs for its next step."""
         if self._need < 0:
             return max(1, min(-self._need, available))
         return self._need - self.held

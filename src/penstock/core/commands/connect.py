@@ -68,7 +68,10 @@ def _return_all(state: BrokerState, connection: Connection, outs: Sequence[Out],
 
 
 def _spend_retries(state: BrokerState, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> None:
-    """Lost with a connection that counts retries: to the end while retries are left, then to the dead letters."""
+    """Return messages lost with a connection that counts retries: to the end of the queue, or to the dead letters.
+
+    A message without retries left becomes a dead letter.
+    """
     return_messages(state, queue, [out for out in outs if out.dead], Reason.LOST, now, source)
     alive = [out for out in outs if not out.dead]
     dead_letter_outs(state, queue, [out for out in alive if not out.item.retries], Reason.RETRIES, now, source)
@@ -82,7 +85,7 @@ def _spend_retries(state: BrokerState, queue: Queue, outs: Sequence[Out], now: i
 
 
 def _undo_deliveries(state: BrokerState, queue: Queue, outs: Sequence[Out]) -> None:
-    """Put back messages that were not shown to anybody, as if they had not been delivered."""
+    """Put back messages that never left for a peer, as if they had not been delivered."""
     queue.dead.insert_many(out.item for out in outs if out.dead)
     items = [out.item for out in outs if not out.dead]
     queue.ready.insert_many(items)

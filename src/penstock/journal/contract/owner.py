@@ -72,7 +72,7 @@ class Space(Protocol):
         """Free bytes now. Raises LogError."""
 
     def has_room(self, size: int) -> bool:
-        """Whether compaction may write so many bytes to free space. True for 0."""
+        """Whether compaction may write ``size`` bytes in order to free space. True for 0."""
 
     def fill_reserve(self, min_free: int, state: int) -> None:
         """Reserve space for acknowledgements and a checkpoint of ``state`` bytes, in case other programs fill the disk.

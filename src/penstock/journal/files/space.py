@@ -53,7 +53,7 @@ class DiskSpace:
         return self.free
 
     def has_room(self, size: int) -> bool:
-        """Whether compaction may write so many bytes. Leaves some for the segment that grows."""
+        """Whether compaction may write ``size`` bytes. Leaves some for the segment that grows."""
         return size <= 0 or size <= self.for_upkeep - 2 * self._step
 
     def fill_reserve(self, min_free: int, state: int) -> None:
@@ -96,13 +96,13 @@ class DiskSpace:
                 size *= 4  # if that was not enough, another program was faster
 
     def make_sure(self, size: int) -> None:
-        """Free so many bytes, as far as the reserve has them."""
+        """Free ``size`` bytes on the disk, as far as the reserve has them."""
         missing = size - self._look()
         if missing > 0:
             self._give(missing)
 
     def check(self, size: int) -> None:
-        """Raise LogFull unless compaction or a checkpoint may use so many bytes."""
+        """Raise LogFull unless compaction or a checkpoint may use ``size`` bytes."""
         room = self.for_upkeep
         if room < size:
             raise LogFull(f"the disk under {self._disk.where} is nearly full: {size} bytes needed, {max(room, 0)} free")
@@ -121,7 +121,7 @@ class DiskSpace:
             self._file.close()
 
     def _give(self, size: int) -> bool:
-        """Release so many bytes of the reserve. False if it is empty."""
+        """Release ``size`` bytes of the reserve. False if it is empty."""
         with self._changing:
             if not self.reserve:
                 return False

@@ -27,7 +27,7 @@ from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Column, Rows
 
 #: Blocks up to this are joined before they are written: writing parts costs more than the copy.
 SMALL_BLOCK: Final = 64 * 1024
-#: Up to so many rows numpy costs more than it saves.
+#: Up to this number of rows, numpy costs more than it saves.
 FEW_ROWS: Final = 100
 #: ``at`` has 32 bits of microseconds. A commit takes milliseconds; an hour means that the clock jumped.
 MAX_SPAN: Final = 3_600_000_000

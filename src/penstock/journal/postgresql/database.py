@@ -31,7 +31,7 @@ class DatabaseError(Exception):
 class ConnectionLost(DatabaseError):
     """The outcome is unknown: the connection broke, could not be opened, or the server cannot run it at the moment.
 
-    ``denied``: a server answers, but turns us away until somebody changes a right, a password or a setting.
+    ``denied``: a server answers, but turns us away until an administrator changes a right, a password or a setting.
     """
 
     def __init__(self, text: str, *, denied: bool = False) -> None:

@@ -2,7 +2,7 @@
 
     FULL      nothing was done: the server ran out of a resource that may become free again
     REFUSED   nothing was done, and no retry helps: the tables or the server do not suit a journal
-    DENIED    the server turns us away, until somebody changes a right, a password or a setting
+    DENIED    the server turns us away, until an administrator changes a right, a password or a setting
     AWAY      it did not work this time
 
 Only errors listed as REFUSED may end a broker. Unknown errors are AWAY: the statement is retried.

@@ -72,9 +72,7 @@ class MessageRequests:
         queue = self._queues.find(request.namespace, request.name)
         position = self._runtime.ids.position(request.id) or 0
         if position in queue.out:
-            raise RequestRefused(
-                "conflict", "somebody has this message: close the connection or release its lock first"
-            )
+            raise RequestRefused("conflict", "the message is in flight: close its connection or release its lock first")
         if not self._broker.delete_message(operator(request.by), queue, position, self._runtime.now()):
             raise RequestRefused("not-found", f"the queue {queue.full_name} has no such message", "path.id")
         return True

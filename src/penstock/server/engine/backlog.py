@@ -28,8 +28,8 @@ from penstock.server.engine.read_thread import Hand, Later, Reading, ReadThread
 
 #: Readings under way at a time. Each holds what its owner was granted of the memory for output.
 MOST_READINGS = 16
-#: Blocks in memory from which the loop takes messages in one turn: about 40 µs each. Where the system has a stretch of
-#: a file in memory, reading that costs as much as a block for so many bytes: it may be hundreds of small blocks.
+#: Blocks in memory from which the loop takes messages in one turn: about 40 µs each. A stretch of a file that is in the
+#: page cache may contain hundreds of small blocks; STRETCH_BYTES of it count as one block.
 TURN_BLOCKS = 64
 STRETCH_BYTES = 16 * 1024
 

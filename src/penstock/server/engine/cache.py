@@ -33,7 +33,7 @@ T = TypeVar("T")
 DEFAULT_BYTES: Final = 64 * 2**20
 #: Bytes that are kept even if none are requested.
 LEAST_BYTES: Final = 4 * 2**20
-#: Evicted batches are noted in stretches of so many bytes.
+#: Evicted batches are noted in stretches of this many bytes.
 MISSED_BYTES: Final = 2**20
 
 KeptMessages = WholeBatch | GatheredBatches
@@ -160,7 +160,7 @@ class RecentMessages:
     ) -> list[T | None]:
         found: list[T | None] = []
         start = 0
-        ascending = sorted(positions) == positions  # as a rule: then those of a batch need not be looked at one by one
+        ascending = sorted(positions) == positions  # usually: then a batch's positions are not checked singly
         while start < len(positions):
             at = self._holding(positions[start])
             stop = start + 1

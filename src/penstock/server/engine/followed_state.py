@@ -10,8 +10,8 @@ from penstock.journal.errors import Trimmed
 from penstock.journal.format.block import Block
 from penstock.server.engine.engine import table_of
 
-#: Blocks are gathered before they are applied, because each time the whole table is copied: for so many seconds, for so
-#: many times as long as the last time took, and up to so many events.
+#: Applying blocks copies the whole table, so they are gathered first: for GATHER_SECONDS, for GATHER_PART times as long
+#: as the last application took, and up to GATHER_EVENTS events.
 GATHER_SECONDS = 1.0
 GATHER_PART = 10
 GATHER_EVENTS = 200_000

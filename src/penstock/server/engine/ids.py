@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock.core.broker import Broker
 from penstock.core.queue import Queue
 
-#: From so many on numpy is quicker.
+#: From this number of messages on, numpy is faster.
 MANY: Final = 100
 _RAW: Final = Struct(">QQ")
 _BIG_ENDIAN: Final = np.dtype(">u8")

@@ -1,7 +1,7 @@
-"""The entries of the cache of recent messages: batches as they were staged, and small ones put together.
+"""The entries of the cache of recent messages: batches as they were staged, and small ones merged.
 
 A batch is a dozen objects. For hundreds of messages that is nothing, but a batch of one message would cost many times
-its bytes, and keep the garbage collector busy. So small batches give up their messages, dozens of which make an entry.
+its bytes, and keep the garbage collector busy. So the messages of several small batches are merged into one entry.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from penstock.core.events import EventBatch
 from penstock.journal.format.rows import MessageRow
 from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Rows
 
-#: A batch is small with so many messages, and bytes; and so many messages are put together.
+#: A batch with at most FEW messages and FEW_BYTES is small; an entry merges up to MOST_GATHERED messages of small ones.
 FEW: Final = 8
 FEW_BYTES: Final = 4096
 MOST_GATHERED: Final = 64
-#: What a batch, or several put together, costs beside its messages.
+#: Bytes that an entry costs in addition to its messages.
 BATCH_COST: Final = 1_500
 
-#: What a message has in each of its columns, unless it says something else.
+#: The default value of each column of a message.
 _DEFAULTS: dict[str, int | bytes] = {
     column.name: b"" if column.type == "binary" else column.default
     for column in COLUMNS
@@ -35,7 +35,7 @@ _CARRIES[list(MESSAGE_KINDS)] = True
 
 
 class PlainMessage:
-    """All that most messages have. Where they have more, there is a MessageRow of them."""
+    """The attributes of most messages. Messages with more are represented by a MessageRow."""
 
     __slots__ = ("at", "payload", "source")
 
@@ -45,14 +45,14 @@ class PlainMessage:
         self.source = source
 
 
-#: Columns of a message beside those of a plain one, as far as its receiver may see them.
+#: Columns that a plain message does not have, and that a receiver may see.
 SPECIAL: Final = frozenset(
     ("asked_id", "request_id", "correlation_id", "published_at", "carried_source", "source_info")
 )
 
 
 class WholeBatch:
-    """One batch, and where its messages are in it."""
+    """One batch, with an index from positions to its messages."""
 
     __slots__ = ("_batch", "_next", "_rows", "end", "first", "lookups", "messages", "size")
 
@@ -60,11 +60,11 @@ class WholeBatch:
         self._batch = batch
         self.first, self.end = batch.first, batch.end
         self.messages, self.size = batch.messages, batch.size + BATCH_COST
-        #: Messages that were asked for.
+        #: How often a message was looked up.
         self.lookups = 0
         #: Row numbers of the message rows; None if every row is one.
         self._rows: array[int] | None = None
-        #: The message behind the one that was looked up last: as a rule it is the next.
+        #: The index after that of the last lookup, which is usually the next one.
         self._next = 0
         if batch.messages < len(batch):
             rows = np.flatnonzero(_CARRIES[np.frombuffer(batch.kinds, np.uint8)])
@@ -78,7 +78,7 @@ class WholeBatch:
         """The payloads of messages that are all in this batch."""
         column = cast(list[bytes], self._batch.columns["payload"])
         first = self.first
-        if positions == list(range(positions[0], positions[0] + len(positions))):  # as a rule: they lie side by side
+        if positions == list(range(positions[0], positions[0] + len(positions))):  # usually: they are consecutive
             index = self._index(positions[0])
             return column[index : index + len(positions)]
         if self._rows is None:
@@ -90,7 +90,7 @@ class WholeBatch:
         return [column[index] for index in indices]
 
     def plain(self, positions: Sequence[int]) -> list[PlainMessage]:
-        """Messages that are all in this batch; nothing if there are any of ``SPECIAL`` in it."""
+        """Messages that are all in this batch; none if the batch has any column of ``SPECIAL``."""
         batch = self._batch
         if not SPECIAL.isdisjoint(batch.columns):
             return []
@@ -109,7 +109,7 @@ class WholeBatch:
         return [cast(int, column[self._index(position)]) for position in positions]
 
     def message(self, position: int) -> MessageRow:
-        """A message of this batch, with all that was published with it."""
+        """A message of this batch with all its columns."""
         batch, index, row = self._batch, self._index(position), position - self.first
         columns: list[Any] = [
             batch.columns[name][index] if name in batch.columns else default for name, default in _DEFAULTS.items()
@@ -119,7 +119,7 @@ class WholeBatch:
         )
 
     def _index(self, position: int) -> int:
-        """Which of the batch's messages is at this position. It must be one."""
+        """The index of the message at this position among the batch's messages. The event there must be a message."""
         row, rows = position - self.first, self._rows
         if rows is None:
             return row
@@ -131,7 +131,7 @@ class WholeBatch:
 
 
 class GatheredBatches:
-    """The messages of small batches that came one after the other. Its methods are those of WholeBatch."""
+    """The messages of consecutive small batches. Its methods are those of WholeBatch."""
 
     __slots__ = (
         "_at", "_columns", "_kinds", "_payloads", "_positions", "_queues", "_sources",
@@ -148,11 +148,11 @@ class GatheredBatches:
         self._queues = array("I")
         self._sources: list[bytes] = []
         self._payloads: list[bytes] = []
-        #: Of the other columns, values by the number of the message, and defaults left out.
+        #: The other columns: values by index of the message, without defaults.
         self._columns: dict[str, dict[int, int | bytes]] = {}
 
     def add(self, batch: EventBatch) -> None:
-        """Keep the messages of another batch."""
+        """Add the messages of another batch."""
         self._keep_columns(batch)
         for row, kind in enumerate(bytes(batch.kinds)):
             if kind in MESSAGE_KINDS:
@@ -184,7 +184,7 @@ class GatheredBatches:
         return [self._payloads[self._index(position)] for position in positions]
 
     def plain(self, positions: Sequence[int]) -> list[PlainMessage]:
-        """Messages that are all here; none if any of them may have one of ``SPECIAL``."""
+        """Messages that are all here; none if any message here has a column of ``SPECIAL``."""
         if not SPECIAL.isdisjoint(self._columns):
             return []
         indices = map(self._index, positions)
@@ -196,10 +196,10 @@ class GatheredBatches:
         return [cast(int, column.get(self._index(position), default)) for position in positions]
 
     def message(self, position: int) -> MessageRow:
-        """A message that is here, with all that was published with it."""
+        """A message that is here, with all its columns."""
         index = self._index(position)
-        said = {name: column[index] for name, column in self._columns.items() if index in column}
-        columns: dict[str, Any] = {**_DEFAULTS, **said, "payload": self._payloads[index]}
+        special = {name: column[index] for name, column in self._columns.items() if index in column}
+        columns: dict[str, Any] = {**_DEFAULTS, **special, "payload": self._payloads[index]}
         row = self._kinds[index], self._at[index], self._queues[index], self._sources[index]
         return MessageRow(position, *row, *columns.values())
 

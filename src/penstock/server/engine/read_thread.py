@@ -23,7 +23,7 @@ PAUSE: Final = 0.00005
 
 #: Calls something in the loop's thread: ``loop.call_soon_threadsafe``.
 Hand = Callable[[Callable[[], None]], object]
-#: Calls something after so many seconds: ``loop.call_later``.
+#: Calls something after a number of seconds: ``loop.call_later``.
 Later = Callable[[float, Callable[[], None]], object]
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 
 #: Seconds in which bytes have to come for polling to be worth it.
 MOMENT: Final = 100e-6
-#: In so many rounds bytes have to come at once for one in which they do not; and at most so many count.
+#: Polling pays off if at least ROUNDS polls find bytes for each one that does not; at most MOST_ROUNDS are counted.
 ROUNDS: Final = 30
 MOST_ROUNDS: Final = 300
 #: Seconds for which polling pauses when they do not: the first time, and at most.

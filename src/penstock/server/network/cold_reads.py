@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     AnySession = Session[Any]
 
-#: About what a message that is read for a peer takes beside its payload.
+#: Approximate bytes of a message that is read for a peer, without its payload.
 MESSAGE_BYTES: Final = 256
 #: Damaged parts of the journal that one request passes, each set aside as a whole.
 HEADS: Final = 2
@@ -51,9 +51,9 @@ class ColdReads:
     def begin(
         self, session: AnySession, unread: NotInMemory, positions: Sequence[int], size: int, *, whole: bool = False
     ) -> Reading | None:
-        """Have messages read that a session needs, of so many bytes, for which it was granted memory.
+        """Have messages read that a session needs: ``size`` bytes, for which it was granted memory.
 
-        It is woken when they are there; or, if there is no reading, when it may ask again.
+        The session is woken when they are in memory; or, if this returns None, when it may ask again.
         """
         if unread.later and not whole:
             self._loop.call_soon(self._wake, session)

@@ -38,7 +38,7 @@ class OpenListener:
     def reload_certificate(self) -> bool:
         """Read the certificate files again, for connections from now on. False: it has none. Raises ListenError.
 
-        A new context is made and then taken as a whole: what can't be read changes nothing.
+        The new context replaces the old one only when all files were read, so an invalid file changes nothing.
         """
         if self.acceptor.context is None:
             return False
@@ -46,7 +46,7 @@ class OpenListener:
         return True
 
     async def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections, and remove the socket file."""
         await self.acceptor.close()
         path = ListenAddress.parse(self.listener.address).path
         if path and os.path.exists(path):
@@ -54,7 +54,7 @@ class OpenListener:
 
 
 def load_sessions() -> None:
-    """Import what sessions need: a standby has the time for it, a broker that takes over does not."""
+    """Import the session modules: a standby has the time for it, a broker that takes over does not."""
     for protocol in protocols().values():
         _session_type(protocol)
 
@@ -90,7 +90,7 @@ async def _open(runtime: Runtime, protocol: str, listener: Listener, make: Calla
     except OSError as error:
         raise ListenError(f"{protocol} can not listen on {address}: {error.strerror or error}") from None
     if listener.proxy_protocol and not (listener.proxy_from or address.is_local):
-        text = "whoever can connect can say that it is somebody else: name the load balancers in proxy_from"
+        text = "any peer that can connect can claim another address: name the load balancers in proxy_from"
         runtime.log.warning(text, protocol=protocol, address=str(address))
     return OpenListener(protocol, listener, Acceptor(runtime, protocol, sockets, make, context, _proxies(listener)))
 
@@ -103,7 +103,7 @@ def _proxies(listener: Listener) -> Networks | None:
 
 
 async def _listen_tcp(address: ListenAddress) -> list[socket.socket]:
-    """A socket for each address that the host name has; a free port is the same for all of them."""
+    """A socket for each address of the host name. With port 0, all of them get the same free port."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -140,8 +140,8 @@ def _tls_context(listener: Listener) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # a peer could keep us busy with it
-    # A publisher of PHPMQ or SSPQ never reads. Session tickets would lie unread in its receive buffer, and closing a
-    # connection with unread bytes makes the system throw away what was written and not sent yet: lost messages.
+    # A publisher of PHPMQ or SSPQ never reads. Session tickets would stay unread in its receive buffer, and when it
+    # closes a connection with unread bytes, its system discards bytes that it has not sent yet: lost messages.
     context.num_tickets = 0
     _load_certificate(context, listener)
     if listener.tls_client_ca:

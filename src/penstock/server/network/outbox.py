@@ -111,7 +111,7 @@ class Outbox:
             size_left -= self.waiting_bytes - before
 
     def _pump(self, session: AnySession, most: int) -> int:
-        """Look up and encode the next few messages of the outbox: so many bytes, or one message. Returns how many."""
+        """Look up and encode the next messages of the outbox: ``most`` bytes, but at least one. Returns how many."""
         queue, waiting = self.deliveries[0]
         outs: list[Out] = []
         size = 0

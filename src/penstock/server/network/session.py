@@ -94,7 +94,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.ending_since = 0.0
         self.inbox = Inbox(decoder)
         self.outbox = Outbox(runtime.memory)
-        #: What we hold for the peer.
+        #: The memory that we hold for the peer.
         self.account = Account()
         #: When the publish at the head of the inbox was first refused; 0 = it was not.
         self.stalled_since = 0.0
@@ -102,9 +102,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.active_at = 0.0
         #: When the peer came, as the broker counts time.
         self.since = 0
-        #: Frames that the one handled now counts for, beside itself.
+        #: The number of additional frames for which the current one counts.
         self.effort = 0
-        #: Where the peer comes from: peers of one address share what is given in turns.
+        #: Groups peers by address: those of one origin share one place in the line for memory.
         self.origin = ""
         #: The peer takes less than we send.
         self.peer_is_slow = False
@@ -118,7 +118,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     # The contract with protocols: what they override
 
     def handle(self, frame: FrameT) -> bool:
-        """Do what a frame asks for. False: that is not possible yet; the frame, or what replaces it, comes again."""
+        """Carry out a frame. False: that is not possible yet; the frame, or its replacement, is handled again later."""
         raise NotImplementedError
 
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
@@ -132,7 +132,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """The log is durable up to here: give the answers that waited for it."""
 
     def keep(self, before: int) -> None:
-        """The log is about to drop everything before this position: read what waiting answers still need of it."""
+        """The log is about to drop everything before this position: read the messages that waiting answers need."""
 
     @property
     def answers_due(self) -> bool:
@@ -174,7 +174,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     ) -> bool:
         """Publish over a protocol that can't report a refusal. Returns what ``handle`` should.
 
-        If not all messages are accepted, ``rest`` makes a frame of those behind so many; that is retried.
+        If only the first messages are accepted, ``rest`` gets their number and makes a frame of the others, which is
+        retried.
         """
         done = self.runtime.broker.publish(self.connection, queue, payloads, self.runtime.now(), properties)
         if done.refusal is None:
@@ -219,7 +220,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self._output.prepared(self, 0 if size > LARGE else size)
 
     def close(self, event: str, **facts: Any) -> None:
-        """End the connection, with a line in the log that says why. What waits to be sent is sent first."""
+        """End the connection, with ``event`` in the log as the reason. Waiting output is sent first."""
         if self.closing or self.ending:
             return
         self.runtime.log.warning(event, **self.facts(), **facts)
@@ -310,7 +311,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         return not self.closing and self.transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer has gone: what it sent counts, then what it had goes back."""
+        """The peer is gone: handle the input that it sent, then return its messages to their queues."""
         self._lost = True
         self._memory.forget(self)
         self.work()
@@ -337,7 +338,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.work_on(SLICE)
 
     def work_on(self, most: int) -> None:
-        """Decode and handle so many frames, SLICE of them at most, and resume or pause reading."""
+        """Decode and handle up to ``most`` frames, but no more than SLICE, and resume or pause reading."""
         inbox, most = self.inbox, min(most, SLICE)
         try:
             if self._lost:
@@ -399,7 +400,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.end()
 
     def _finish_input(self, most: int) -> None:
-        """Handle what was read before the peer went: it has been received, and so it counts. Some at a time."""
+        """Handle input that was read before the peer disconnected: received bytes count. A few frames at a time."""
         turns, inbox = self._turns, self.inbox
         left = min(most, turns.work_left)
         while left > 0 and (inbox.frames or inbox.unread):
@@ -425,7 +426,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self._memory.hold_input(self, held)
 
     def _leave(self) -> None:
-        """The connection is lost: once everything that was read is handled, what was out goes back."""
+        """The connection is lost: once all input is handled, messages in flight return to their queues."""
         if (self.inbox.frames or self.inbox.unread) and not self.closing:
             self._turns.work_later(self)
             return
@@ -458,7 +459,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         return ", ".join([*limits, *([f"{policy.max_bytes} bytes"] if policy.max_bytes else [])])
 
     def _protocol_error(self, error: WireError) -> None:
-        """The peer's bytes make no sense: log that, and end."""
+        """The peer sent invalid bytes: log that, and end."""
         self.runtime.count_protocol_error(self.protocol, error.code)
         facts = {"size": error.size, "limit": error.limit} if error.limit else {}
         named = {"queue": queue} if error.limit and (queue := self.queue_in_hand) else {}
@@ -490,7 +491,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     # Output
 
     def deliver(self, delivery: DeliveryEffect) -> None:
-        """Messages for the peer. They leave as it is ready to take them."""
+        """Queue messages for the peer. They are sent when it is ready to read them."""
         if not self.ending:
             self.outbox.add_deliveries(delivery)
             self._output.send_later(self)
@@ -506,7 +507,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         return self.outbox.waiting_bytes + self.account.output
 
     def flush(self) -> None:
-        """Send what has gathered, deliveries included, as far as the peer takes it."""
+        """Send the waiting output, deliveries included, as far as the peer reads it."""
         if self.closing or self.transport.is_closing():
             return
         try:
@@ -534,7 +535,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.work()
 
     def note_output(self, written: int = 0) -> None:
-        """Report how much output we hold beside the outbox, and note whether the peer takes any.
+        """Report how much output we hold outside of the outbox, and note whether the peer reads any.
 
         ``written`` is what was written since the last time.
         """

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 #: Sessions that may give answers, or write, in one turn.
 TURN_SESSIONS: Final = 500
-#: Work in one turn, for all sessions together, and for one where very many wait. A decoded frame, a handled frame, and
-#: WORK_BYTES decoded bytes count as one each.
+#: Work in one turn of all sessions together, and the least of one session when very many wait. A decoded frame, a
+#: handled frame, and WORK_BYTES decoded bytes count as one each.
 TURN_WORK: Final = 2_000
 LEAST_WORK: Final = 2
 WORK_BYTES: Final = 1024
@@ -50,12 +50,12 @@ class Turns:
         self.output = OutputQueue(runtime, self)
         #: Sessions with input to work on in the next turn, first come, first served.
         self._waiting: dict[AnySession, None] = {}
-        #: No more bytes are decoded in a turn than may wait for the disk.
+        #: A turn decodes no more bytes than may wait for the disk.
         self._most_work = max(LEAST_WORK, min(TURN_WORK, runtime.memory.most_unwritten // WORK_BYTES))
         self.work_left = self._most_work
         #: When bytes last came from any peer, on the loop's clock.
         self.received_at = 0.0
-        #: Something has happened since sessions were last asked for answers.
+        #: Something happened since sessions were last asked for answers.
         self._news = False
         #: A turn is scheduled, or running.
         self.scheduled = False
@@ -100,7 +100,7 @@ class Turns:
         return now
 
     def decoded(self, size: int, frames: int) -> None:
-        """So many bytes were decoded, and their frames are about to be handled."""
+        """Count ``size`` decoded bytes and their frames, which are about to be handled."""
         self.work_left -= size // WORK_BYTES + frames
         self._news = True
         if not self.scheduled:
@@ -144,7 +144,7 @@ class Turns:
 
     def run(self) -> None:
         """Have a turn, and schedule another one for what is left."""
-        self.scheduled = True  # what comes up meanwhile is looked for at the end
+        self.scheduled = True  # the end of the turn checks whether there is more to do
         unfinished = False
         try:
             unfinished = self._run()
@@ -162,7 +162,7 @@ class Turns:
             self._busy_poll.idle()
 
     def _run(self) -> bool:
-        """Returns whether there is something for another turn."""
+        """Do the steps of a turn. Returns whether some of the work is left for another one."""
         runtime, engine, output, memory = self._runtime, self._engine, self.output, self._memory
         self.work_left = self._most_work
         if self._waiting:
@@ -257,18 +257,18 @@ class OutputQueue:
         self._sending |= dict.fromkeys(sessions)
 
     def prepared(self, session: AnySession, size: int) -> None:
-        """The session has prepared so much output, beside large answers, of which ``Memory.grant`` counts the bytes."""
+        """The session has prepared ``size`` bytes of output, without large answers: ``Memory.grant`` counts those."""
         self.left -= size
         self._sending[session] = None
         if not self._turns.scheduled:
             self._turns.schedule()
 
     def spend(self, size: int) -> None:
-        """Count work on output like so many bytes of it."""
+        """Count work on output as if it were ``size`` bytes of output."""
         self.left -= size
 
     def wake(self, session: AnySession) -> None:
-        """What the session waited for was read: it continues with answers, deliveries and frames."""
+        """A read that the session waited for is done: it continues with answers, deliveries and frames."""
         self._release(session)
         self._sending[session] = None
         self._turns.touched()
@@ -286,7 +286,7 @@ class OutputQueue:
         return self._unasked > 0 or bool(self._sending)
 
     def _begin(self) -> None:
-        """Begin to prepare output: answers, and then deliveries, each have a budget of their own."""
+        """Begin to prepare output. Called for answers and for deliveries: each have their own budget."""
         self.left = TURN_BYTES
         self._memory.begin_output()
 
@@ -304,9 +304,9 @@ class OutputQueue:
                 memory.withdraw(session)
 
     def give_answers(self, *, news: bool) -> None:
-        """Have sessions give the answers that waited for a commit, and go on with the input that waited for those.
+        """Have sessions give the answers that waited for a commit, and continue with input that waited for answers.
 
-        They are asked when there is news. With very many of them, or much to prepare, some are asked in each turn, in
+        Sessions are asked when there is news. With very many sessions, or much output, each turn asks some of them, in
         rotation.
         """
         if news:

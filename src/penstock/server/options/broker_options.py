@@ -94,7 +94,7 @@ class JournalOptions(OptionTable, frozen=True, kw_only=True):
     retention_seconds: NotNegative = 7 * 24 * 3600
     retention_bytes: NotNegative = 0
     #: A reader may pin history until it has read it: if its last report is not older than this (0 = pins are off), and
-    #: up to so many bytes beyond the retention (0 = without limit), so that a forgotten reader can't fill the disk.
+    #: up to this many bytes beyond the retention (0 = without limit), so that a forgotten reader can't fill the disk.
     pin_seconds: NotNegative = 7 * 24 * 3600
     pin_bytes: NotNegative = 10 * 1024 * MEBIBYTE
     #: Publishing is refused while the disk has less free space than this, or than ``admission.MESSAGE_BYTES`` for each
@@ -161,8 +161,8 @@ class Limits(OptionTable, frozen=True, kw_only=True):
     #: Queues that the peers of one address may create, so that none uses up ``queues``. Access rules can override it.
     queues_per_address: Positive = 1_000
     namespaces: Annotated[int, Meta(gt=0, le=MOST_NAMESPACES)] = 1_000
-    #: Names of one identity: of writers, with so many partitions, and of readers. Each is a tenth of what all may have:
-    #: 10,000 writers with 1,000,000 partitions, and 1,000 readers.
+    #: Names of one identity: writers, all partitions of its writers, and readers. Each limit is a tenth of that for all
+    #: identities together: 10,000 writers with 1,000,000 partitions, and 1,000 readers.
     writers_per_identity: Positive = 1_000
     partitions_per_identity: Positive = 100_000
     readers_per_identity: Positive = 100

@@ -1,14 +1,14 @@
-"""The metadata of a Kokaq message: its fields, what each may hold, and their bytes. See docs/protocols/kokaq.md.
+"""The metadata of a Kokaq message: its fields, their valid values, and their bytes. See docs/protocols/kokaq.md.
 
-A metadata component's body is a row of fields, each a tag, a size, and that many bytes of value::
+A metadata component's body is a sequence of fields, each a tag, a size, and a value of that size::
 
      0      1      2                      2 + size
     +------+------+---- - - - ----+------+------+---- - -
     | tag  | size | value         | tag  | size | value
     +------+------+---- - - - ----+------+------+---- - -
 
-The component's header has their number. Sizes can always be followed, so an invalid value spoils its message but never
-the stream: it is reported as a *problem*, not as a :class:`~penstock.wire.stream.WireError`.
+The component's header has their number. The end of a field is known even if its value is invalid, so an invalid value
+spoils its message but not the stream: it is a *problem*, not a :class:`~penstock.wire.stream.WireError`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct as Frame
 from msgspec.structs import astuple
 
-#: Most fields of one component. The protocol and our additions know 16, so this leaves plenty for additions of others,
-#: while the four-byte count of the wire could announce billions.
+#: Most fields of one component. The protocol and our additions define 16, so this leaves plenty for third-party
+#: additions, while the four-byte count of the wire could announce billions.
 MAX_FIELDS = 64
 #: Most bytes of one component's fields. All 16 known fields at their longest are about 4 KiB; the rest is room for
 #: unknown ones. 64 fields of the largest size would be 16 KiB.
@@ -29,16 +29,16 @@ MAX_METADATA = 8 * 1024
 
 
 class Field(Frame, frozen=True, gc=False):
-    """A field with a tag that we do not know: kept as it came, so that newer peers can be understood later."""
+    """A field with an unknown tag, kept unchanged."""
 
     tag: int
     value: bytes
 
 
 class Metadata(Frame, frozen=True, gc=False):
-    """The fields of one metadata component; None is a field that is not there.
+    """The fields of one metadata component; None stands for a missing field.
 
-    Times are Unix time: ``created_at`` and ``expires_at`` in seconds, ``modified_at`` in nanoseconds. Spans of time:
+    Times are Unix time: ``created_at`` and ``expires_at`` in seconds, ``modified_at`` in nanoseconds. Durations:
     ``time_to_live`` in seconds, ``handling_time`` in microseconds, ``lock_duration`` and ``delay`` in milliseconds.
     """
 
@@ -62,10 +62,10 @@ class Metadata(Frame, frozen=True, gc=False):
 
 
 class Known(NamedTuple):
-    """A field we know. ``read`` and ``write`` raise ValueError with words that follow the field's name."""
+    """A known field. ``read`` and ``write`` raise ValueError with a text that continues after the field's name."""
 
     name: str
-    #: The width of an integer as we send it, which is also the most that its value may need. 0 for the others.
+    #: The bytes of an integer as we send it; a received value must fit into as many. 0 for other types.
     width: int
     read: Callable[[bytes], Any]
     write: Callable[[Any], bytes]
@@ -148,7 +148,7 @@ _WRITERS = tuple((tag, known.write) for tag, known in KNOWN.items())
 def parse_fields(raw: bytes) -> tuple[Metadata, str | None]:
     """Read a component's fields, whose sizes must add up to ``raw``.
 
-    The second value says what is wrong with the first bad field, if there is one; bad fields are left out.
+    The second value is the problem with the first invalid field, if there is one. Invalid fields are left out.
     """
     found: dict[str, Any] = {}
     others: list[Field] = []
@@ -173,12 +173,12 @@ def parse_fields(raw: bytes) -> tuple[Metadata, str | None]:
 
 
 def write_fields(metadata: Metadata) -> bytes:
-    """A metadata component from its field count on: known fields in the order of their tags, then the others.
+    """A metadata component from its field count on: known fields in the order of their tags, then unknown ones.
 
-    Raises ``ValueError`` for a value that its field cannot hold, and for more than the limits of this module allow.
+    Raises ``ValueError`` for a value that its field cannot hold, and above the limits of this module.
     """
     fields = []
-    # The last attribute, others, has no writer and is left over by zip.
+    # The last attribute, others, has no writer, so zip stops before it.
     for (tag, write), value in zip(_WRITERS, astuple(metadata), strict=False):
         if value is not None:
             try:

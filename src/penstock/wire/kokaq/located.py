@@ -1,4 +1,4 @@
-"""The Kokaq decoders that say where each message stood."""
+"""The Kokaq decoders that report the place of each message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.wire.located import Located
 
 #: Both headers of a message and the header of one component.
 _HEADERS, _COMPONENT = 12, 8
-#: A whole answer to Push as a run has it.
+#: The length of an answer to Push in a run.
 _PUSHED = 38
 
 
@@ -26,7 +26,7 @@ class LocatedServerDecoder(Located[kokaq.KokaqRequest], kokaq.ServerDecoder):  #
 
 
 class LocatedClientDecoder(Located[kokaq.KokaqResponse], kokaq.ClientDecoder):  # type: ignore[misc]  # as above
-    """Kokaq as a client receives it that speaks ``variant``."""
+    """Kokaq as a client that speaks ``variant`` receives it."""
 
     def __init__(self, max_payload: int, variant: kokaq.Variant = kokaq.CANONICAL) -> None:
         super().__init__(max_payload)
@@ -45,7 +45,7 @@ class LocatedClientDecoder(Located[kokaq.KokaqResponse], kokaq.ClientDecoder):  
 
 
 def _lengths(frames: list[kokaq.KokaqRequest] | list[kokaq.KokaqResponse], before: int, total: int = 0) -> list[int]:
-    """The lengths of the messages of a run that was just added, if one was. ``total`` is for those of one length."""
+    """The lengths of the messages of the run that was just added, if any. ``total`` is their sum if all are equal."""
     frame = frames[-1] if len(frames) > before else None
     match frame:
         case kokaq.Pushes():

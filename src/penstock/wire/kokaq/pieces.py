@@ -1,4 +1,4 @@
-"""Responses with more payload than one Kokaq message can hold: taken apart by a server, put together by a client."""
+"""Responses with more payload than one Kokaq message can hold: split by a server, reassembled by a client."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DEFAULT_MAX_MESSAGE = 16 * 2**20
 
 
 def in_pieces(response: Response) -> list[Response]:
-    """The responses that carry this one: itself, or several where its payload is larger than one response can hold.
+    """The responses that carry this one: itself, or several if its payload is larger than one response can hold.
 
-    All pieces but the last have the status PartialSuccess; metadata is in the first alone, the names in each.
+    All pieces except the last have the status PartialSuccess. Only the first has metadata; each has the names.
     """
     payload = response.payload or b""
     if len(payload) <= WIRE_MAX_PAYLOAD:
@@ -32,7 +32,7 @@ def _is_piece(frame: KokaqResponse) -> bool:
 
 
 class PieceError(Exception):
-    """The pieces of a response do not make a whole. As with a WireError, the connection is then of no more use.
+    """The pieces of a response do not fit together. As with a WireError, the connection can't be used any more.
 
     ``Reassembler.error`` holds it. ``code`` is "message-too-large" (our own limit) or "bad-piece".
     """
@@ -44,15 +44,15 @@ class PieceError(Exception):
 
 
 class Reassembler:
-    """Puts responses that came in pieces together again, for a client. All other responses pass through.
+    """Reassembles responses that came in pieces, for a client. All other responses pass through.
 
-    Answers come in the order of their requests, so a response with another opaque between two pieces is an error. A
-    response that ends a row of pieces with something else than Success takes their place: what came before is dropped.
+    Answers come in the order of their requests, so a response with another opaque between two pieces is an error. If
+    the last response of a sequence of pieces is not Success, it replaces the whole response: the pieces are dropped.
     """
 
     def __init__(self, max_message: int = DEFAULT_MAX_MESSAGE) -> None:
         self.max_message = max_message
-        #: The error that ended it, or None. Once set, ``feed`` ignores what it is given.
+        #: The error that ended it, or None. Once set, ``feed`` ignores its input.
         self.error: PieceError | None = None
         self._first: Response | None = None
         self._payloads: list[bytes] = []
@@ -60,7 +60,7 @@ class Reassembler:
 
     @property
     def held(self) -> int:
-        """How many bytes of unfinished responses are being kept. At most ``max_message``."""
+        """How many bytes of unfinished responses are held. At most ``max_message``."""
         return self._size
 
     def feed(self, frames: Iterable[KokaqResponse]) -> list[KokaqResponse]:

@@ -1,12 +1,12 @@
-"""Many pushes to one queue that are all of one size: what is the same in them is compared over all of them at once."""
+"""Many pushes of the same size to one queue: each byte that they must share is compared in all of them at once."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: From so many on it is quicker than one by one.
+#: From this number of pushes on, it is faster than one by one.
 MANY: Final = 100
-#: The parts of a push that are not the same in a run: the opaques of the message and of its operation.
+#: The parts of a push that may differ in a run: the opaques of the message and of its operation.
 _OPAQUE_AT: Final = 4
 _OPAQUE_STOP: Final = 8
 _OP_OPAQUE_AT: Final = 10
@@ -15,9 +15,9 @@ _OP_OPAQUE_AT: Final = 10
 def pushes_of_one_size(
     data: bytes, pos: int, prefix: int, size: int
 ) -> tuple[tuple[bytes, ...], bytes, tuple[bytes, ...]] | None:
-    """Opaques, operations' opaques and payloads of all the pushes that can be at ``pos``, if they are like the first.
+    """Opaques, operations' opaques and payloads of all pushes from ``pos`` on, if all are like the first, else None.
 
-    ``prefix`` is how many bytes of each come before its payload, of ``size`` bytes. None: they are not alike.
+    A push is ``prefix`` bytes and a payload of ``size`` bytes.
     """
     length = prefix + size
     count = (len(data) - pos) // length

@@ -1,7 +1,7 @@
-"""The metadata of a run of deliveries: kept as it stands on the wire, and read when it is asked for.
+"""The metadata of a run of deliveries: kept as bytes of the wire, and parsed on access.
 
-A client mostly looks at a field or two. So it gets no :class:`Metadata` for each message, but the bytes of its fields,
-which were checked, to read where it needs them.
+Most clients need a field or two, so the decoder checks the bytes of the fields and keeps them, instead of making a
+:class:`Metadata` for each message.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from penstock.wire.kokaq.fields import Metadata, parse_fields, write_fields
 
 
 class MetadataRun(Frame, frozen=True, gc=False):
-    """A sequence of Metadata. ``raw`` has, for each, a component from its field count on; it is trusted to be sound."""
+    """A sequence of Metadata. ``raw`` holds each component from its field count on, already checked."""
 
     raw: tuple[bytes, ...]
 
     @classmethod
     def of(cls, run: Iterable[Metadata]) -> MetadataRun:
-        """A run of any metadata. Raises ``ValueError`` for what cannot be expressed."""
+        """A run of any metadata. Raises ``ValueError`` for a value that its field cannot hold."""
         return cls(tuple(write_fields(each) for each in run))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The PHPMQ decoders that say where each message stood."""
+"""The PHPMQ decoders that report the place of each message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LocatedClientDecoder(_LocatedRuns, phpmq.ClientDecoder):
 
 
 def _lengths(frame: phpmq.PhpmqFrame, form: Form) -> list[int]:
-    """The lengths of a run's messages, if its numbers are written as we would."""
+    """The lengths of a run's messages, if its numbers are written without leading zeros, as we write them."""
     joint = form.joint_size
     common = 8 + 2 * joint + len(frame.queue.encode())
     match frame:
@@ -52,7 +52,7 @@ def _lengths(frame: phpmq.PhpmqFrame, form: Form) -> list[int]:
 
 
 def _all_begin(data: bytes, pos: int, lengths: list[int], between: int) -> bool:
-    """Whether each of these messages begins with its flag: an odd line end and an odd number can make up a sum."""
+    """Whether each message begins with its flag: unusual line ends and numbers may compensate each other in the sum."""
     for length in lengths:
         if not data.startswith(b"H", pos):
             return False

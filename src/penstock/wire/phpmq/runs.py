@@ -1,4 +1,4 @@
-"""The innermost loop of the server's fast pass: messages that differ in one content only."""
+"""The innermost loop of the server's fast pass: messages that differ only in one content."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def contents_of_run(
     line_end: bytes,
     limit: int,
 ) -> tuple[list[bytes], int]:
-    """The contents of the complete messages at ``pos`` that are ``head``, a joint, a content and ``tail``.
+    """The contents of the complete messages at ``pos`` that consist of ``head``, a joint, a content and ``tail``.
 
-    Line ends may stand between them. ``sizes`` has the size that a joint tells, which is not looked up while messages
-    begin as the two before. The run ends before a content of more than ``limit`` bytes. Returns where the last message
-    ends as well.
+    Line ends may separate them. ``sizes`` decodes the content's size from a joint; while messages begin like the two
+    before, it is not looked up. The run ends before a content of more than ``limit`` bytes. Also returns the end of the
+    last message.
     """
     end = len(data) - len(tail)
     contents: list[bytes] = []

@@ -72,7 +72,7 @@ def _send_parts(frame: Send) -> list[bytes]:
 
 
 def size_field(size: int) -> bytes:
-    """The size field of a package with so many bytes of payload."""
+    """The size field of a package with a payload of ``size`` bytes."""
     if size < READY_SIZES:
         return _READY[size]
     if size > WIRE_MAX_PAYLOAD:

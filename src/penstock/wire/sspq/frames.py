@@ -1,4 +1,4 @@
-"""What SSPQ packages say: types, limits, and the frames."""
+"""SSPQ packages: types, limits, and frames."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enum import IntEnum
 from msgspec import Struct as Frame
 
 MAGIC = 0x5599
-#: Retry counter that never runs out.
+#: The retry counter that never runs out.
 FOREVER = 255
 #: The largest payload that the size field can express.
 WIRE_MAX_PAYLOAD = 2**32 - 1
 #: The broker's default limit: large enough for documents, small enough to hold a few in memory.
 DEFAULT_MAX_PAYLOAD = 16 * 2**20
-#: The first four bytes of a SEND but for its retry counter.
+#: The first four bytes of a SEND, with 0 in place of the retry counter.
 SEND_HEAD = 0x55995E00
 
 
@@ -40,7 +40,7 @@ class Receive(Frame, frozen=True, gc=False):
 
 
 class Confirm(Frame, frozen=True, gc=False):
-    """The client is done with the message it was given."""
+    """The client has processed the message that it received."""
 
 
 class DeadReceive(Frame, frozen=True, gc=False):
@@ -68,7 +68,7 @@ EMPTY_FRAMES: dict[int, SspqFrame] = {
 
 
 def singles(frames: Iterable[SspqFrame]) -> Iterator[SspqFrame]:
-    """The same frames with every batch taken apart."""
+    """The same frames, with every run split into single messages."""
     for frame in frames:
         if isinstance(frame, Send):
             for payload in frame.payloads:
