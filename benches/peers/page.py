@@ -38,8 +38,8 @@ def _head(plan: Plan) -> str:
     day = datetime.datetime.now(datetime.UTC).date()
     return f"""# Benchmarks
 
-Penstock beside other brokers on one machine, over loopback, from one load generator. `scripts/bench-peers` has measured
-all of it in one sitting on {day} and has written this page: contestants take turns, {rounds} of
+Penstock beside other brokers on one machine, over loopback, from one load generator. `scripts/bench-peers` measured
+all of it in one sitting on {day} and wrote this page: contestants take turns, {rounds} of
 {plan.seconds:g} s for each figure, each group of rows against servers that were just started, with empty folders.
 Figures are medians, with the minimum and maximum in brackets; rates are thousands of messages a second (k/s). Ratios
 are to the better Redis, and above 1 is better than Redis. Brokers [promise](#durability) different things when they

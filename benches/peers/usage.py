@@ -6,7 +6,7 @@ USAGE = """## How each is used
 
 | | publish | consume |
 |---|---|---|
-| PHPMQ | 001, which has no answer | a window of 500 unless said, each message acknowledged (004) |
+| PHPMQ | 001, which has no answer | a window of 500 except where noted, each message acknowledged (004) |
 | Kokaq | two-way Push, answered when it is on disk | 500 pipelined: AcquirePeekLock and Delete of each; or Pop |
 | SSPQ | SEND, which has no answer | RECEIVE, CONFIRM: one message at a time on each connection |
 | Redis lists | LPUSH | 500 pipelined: LMOVE to a list of the consumer's own, LREM of each |

@@ -89,8 +89,8 @@ FLOW = Group(
         _flow("flow-100", "100 B", ALL),
         _flow("flow-1k", "1 KB", ALL, size=KILOBYTE),
     ),
-    note="Kokaq locks and deletes, Pop takes for good. At most 10,000 messages are on their way, 1,000 unconfirmed, "
-    "and 500 out at the consumer.",
+    note="Kokaq locks and deletes each message; Pop removes it at once. At most 10,000 messages are on their way, "
+    "1,000 unconfirmed, and 500 out at the consumer.",
     short="W2",
 )
 WINDOWS = Group(
