@@ -190,7 +190,7 @@ def test_a_first_token_that_cannot_be_shown_is_not_created(tmp_path: Path) -> No
     """The next start creates it; otherwise no one could ever log in."""
     file = tmp_path / "folder" / "token"
     broker = WebBroker(tmp_path, admin_token_file=str(file))
-    with pytest.raises(AssertionError, match=r"--admin-token-file .*/token can not be written: No such file"):
+    with pytest.raises(AssertionError, match=r"--admin-token-file .*/token cannot be written: No such file"):
         broker.start()
     file.parent.mkdir()
     with broker:

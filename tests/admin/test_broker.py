@@ -517,7 +517,7 @@ def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
         broker = WebBroker(tmp_path, http=address)
         broker.begin()
         assert broker.ended() == 3
-    assert f"http can not listen on {address}: Address already in use" in broker.log.read_text()
+    assert f"http cannot listen on {address}: Address already in use" in broker.log.read_text()
 
 
 def test_an_ephemeral_broker_serves_http(tmp_path: Path) -> None:

@@ -146,14 +146,14 @@ class TestRefused:
             broker.listeners()
             code, _, log = penstock("serve", "--data", tmp_path / "data", *FREE)
         assert code == 3
-        assert "the journal can not be opened" in log
+        assert "the journal cannot be opened" in log
 
     def test_the_address_is_taken(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             code, _, log = penstock("serve", "--ephemeral", "--sspq=off", "--kokaq=off", "--phpmq", address)
         assert code == 3
-        assert "can not listen" in log
+        assert "cannot listen" in log
         assert address in log
 
     def test_a_damaged_journal(self, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ class TestRefused:
             with segment.open("r+b") as file:
                 file.write(b"x" * 64)
         code, _, log = penstock("serve", "--data", tmp_path / "data", *FREE)
-        assert (code, "the journal can not be opened" in log) == (3, True), log
+        assert (code, "the journal cannot be opened" in log) == (3, True), log
 
 
 class TestWrongUse:

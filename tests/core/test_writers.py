@@ -163,7 +163,7 @@ def test_rows_have_properties_of_their_own_and_keep_their_order(broker: Broker) 
     assert broker.tick(NOW) == NOW + SECOND
 
 
-@pytest.mark.skipif(compiled.state is compiled.State.USED, reason="it replaces a method, which can not be compiled")
+@pytest.mark.skipif(compiled.state is compiled.State.USED, reason="it replaces a method, which cannot be compiled")
 def test_plain_rows_are_one_run(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = queue_of(broker)
     runs: list[int] = []

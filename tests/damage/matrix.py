@@ -203,7 +203,7 @@ def _check_repair(before: Pristine, files: Files, found: Survey) -> None:
     try:
         todo = plan(disk, found)
     except JournalRefused:
-        _demand(found.folder is None and not found.segments, "it can not be repaired")
+        _demand(found.folder is None and not found.segments, "it cannot be repaired")
         return
     _demand(todo.idle == (not found.problems), f"idle: {todo.idle}, with {found.problems}")
     if not todo.idle:

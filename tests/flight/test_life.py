@@ -175,7 +175,7 @@ class TestStart:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             code, log = self.start(tmp_path, f"--flight=127.0.0.1:{taken.getsockname()[1]}")
         assert code == 3
-        assert "flight can not listen on 127.0.0.1:" in log
+        assert "flight cannot listen on 127.0.0.1:" in log
         assert "Address already in use" in log
 
     def test_a_certificate_that_is_none(self, tmp_path: Path) -> None:

@@ -485,7 +485,7 @@ def test_a_journal_with_a_lock_is_not_handed_over(tmp_path: Path) -> None:
 def test_memory_is_followed_by_its_address_alone() -> None:
     with pytest.raises(JournalRefused, match="name its owner"):
         open_journal("memory:").follow()
-    with pytest.raises(JournalRefused, match="can not be checked"):
+    with pytest.raises(JournalRefused, match="cannot be checked"):
         open_journal("memory:").tools()
     owned = open_journal("memory:").own()
     with pytest.raises(JournalRefused, match="belongs to a running broker"):

@@ -177,7 +177,7 @@ def test_a_role_that_is_read_only_is_waited_for(way: Role) -> None:
         journal_at(way.url).own()
     way.execute("alter role {role} reset default_transaction_read_only")
     way.execute(END)
-    wait_for(lambda: owns(way.url), "the journal can not be had")
+    wait_for(lambda: owns(way.url), "the journal cannot be had")
 
 
 def test_a_policy_that_hides_rows_is_an_error(way: Role) -> None:

@@ -198,10 +198,10 @@ def test_no_more_file_descriptors(broker: Broker) -> None:
         crowd = Crowd(broker)
         for _ in range(100):
             crowd.connect("sspq")
-        wait_for(lambda: broker.events("can not accept connections"))
+        wait_for(lambda: broker.events("cannot accept connections"))
         computed = cpu_of(broker)
         time.sleep(1)
         assert cpu_of(broker) - computed < 0.6
-        assert len(broker.events("can not accept connections")) <= 4
+        assert len(broker.events("cannot accept connections")) <= 4
         crowd.go()
         assert broker.dial("sspq").send(sspq(RECEIVE) * 2).read(8)

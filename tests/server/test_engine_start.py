@@ -45,7 +45,7 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_logged() -> 
     disk.sync()
     disk.flip(newest.name, 8 * (newest.blocks_end - 16))  # the last block: it has the copies
     again = open_folder(disk, MORNING, SMALL, Retention(age=0, bytes=1))
-    assert again.report[-1] == "3 live messages can not be read, and are set aside"
+    assert again.report[-1] == "3 live messages cannot be read, and are set aside"
     again.engine.commit(MORNING)
     again.engine.broker.check()
     found = again.engine.broker.queues[queue.id]
@@ -53,5 +53,5 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_logged() -> 
     retain(again.upkeep, MORNING)
     again.engine.log.close()
     later = open_folder(disk, MORNING, SMALL)
-    assert later.report == ["3 live messages can not be read, and are set aside"]
+    assert later.report == ["3 live messages cannot be read, and are set aside"]
     assert later.engine.broker.damaged == 3

@@ -27,7 +27,7 @@ segment_bytes = {segment}
 retention_bytes = {retention}
 """
 STUCK = "the disk is full: nothing is confirmed until there is room"
-WAITS = "the broker can not start yet: it waits for room on the disk"
+WAITS = "the broker cannot start yet: it waits for room on the disk"
 
 
 class Disk:

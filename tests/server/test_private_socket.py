@@ -399,7 +399,7 @@ class TestReaders:
         broker.stop()
         (broker.data / "readers.json").write_text("[{]")
         broker.start()
-        assert broker.events("the readers are forgotten: they can not be read")
+        assert broker.events("the readers are forgotten: they cannot be read")
         assert (broker.data / "readers.json.damaged").exists()
 
 

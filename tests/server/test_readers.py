@@ -111,7 +111,7 @@ class TestRegistry:
         (tmp_path / "gone").rmdir()
         found.report(report(), NOW)
         save(found)
-        assert "the readers can not be saved" in words.getvalue()
+        assert "the readers cannot be saved" in words.getvalue()
 
     def test_there_is_a_limit_and_the_quietest_makes_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 2)

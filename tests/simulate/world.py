@@ -312,7 +312,7 @@ class World:
             return positions
         except (JournalDamaged, Gone) as error:  # not LogFailed: a disk that fails ends this life
             if not self.flipped:
-                raise Broken(f"messages can not be read: {error}") from error
+                raise Broken(f"messages cannot be read: {error}") from error
         damaged = engine.damage(positions)
         engine.broker.set_aside(queue, {at: each.reason for at, each in damaged.items()}, self.workload.now)
         engine.broker.check()

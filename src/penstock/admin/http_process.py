@@ -45,7 +45,7 @@ def main(stdin: BinaryIO, out: BinaryIO) -> int:
     except (OSError, ssl.SSLError) as error:
         reason = f"{error.filename}: {error.strerror}" if getattr(error, "filename", None) else str(error)
         reason = error.strerror or reason if isinstance(error, OSError) and not error.filename else reason
-        reporter.report(Failed(reason=f"http can not listen on {settings.address}: {reason}"))
+        reporter.report(Failed(reason=f"http cannot listen on {settings.address}: {reason}"))
         return 1
     limit_memory(MEMORY_BYTES + 6 * largest_publish(settings))
     asyncio.run(_serve(settings, config, listening, stdin, reporter))

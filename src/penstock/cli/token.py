@@ -61,7 +61,7 @@ def create(
     name: str, may: tuple[Any, ...], patterns: tuple[str, ...], expires: float | None, output: Path | None,
     as_json: bool, api: Api,
 ) -> None:  # fmt: skip
-    """Create a token for NAME, and print it: it can not be shown again.
+    """Create a token for NAME, and print it: it cannot be shown again.
 
     \b
     Examples:

@@ -74,7 +74,7 @@ def _explained(settings: CompanionSettings, error: Exception) -> str:
         )
     elif isinstance(error, OSError):
         reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or reason
-    return f"flight can not listen on {settings.address}: {reason}"
+    return f"flight cannot listen on {settings.address}: {reason}"
 
 
 def _end(endpoint: Endpoint) -> None:

@@ -48,7 +48,7 @@ class Gone(LogError, LookupError):
 
 
 class JournalRefused(LogError):
-    """The journal can not be opened as it is. The text says what to do."""
+    """The journal cannot be opened as it is. The text says what to do."""
 
 
 class JournalOwned(JournalRefused):

@@ -73,11 +73,11 @@ class MemoryJournal(Journal):
 
     @override
     def tools(self) -> JournalTools:
-        raise JournalRefused("a journal in memory can not be checked or repaired: it ends with its broker")
+        raise JournalRefused("a journal in memory cannot be checked or repaired: it ends with its broker")
 
     @override
     def transfer_source(self) -> NoReturn:
-        raise JournalRefused("a journal in memory can not be copied: it ends with its broker")
+        raise JournalRefused("a journal in memory cannot be copied: it ends with its broker")
 
     @override
     def transfer_target(self) -> NoReturn:
@@ -293,7 +293,7 @@ class SharedMemory:
                     self._generation = generation
                     return self._entries
                 sleep(0)
-        raise JournalRefused(f"{self.where} can not be read")
+        raise JournalRefused(f"{self.where} cannot be read")
 
     def _check_owner(self) -> None:
         """Raise JournalRefused if the process is gone, or another one has its number."""
@@ -305,4 +305,4 @@ class SharedMemory:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise JournalRefused(f"{self.where} can not be read: the broker has ended, or is another user's") from None
+        raise JournalRefused(f"{self.where} cannot be read: the broker has ended, or is another user's") from None

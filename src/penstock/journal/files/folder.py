@@ -81,7 +81,7 @@ def load_folder(disk: Disk) -> Folder | None:
     try:
         return Folder.decode(read_whole(disk, NAME))
     except OtherFormat as error:
-        raise JournalRefused(f"{disk.where}/{NAME} can not be used: {error}") from None
+        raise JournalRefused(f"{disk.where}/{NAME} cannot be used: {error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise JournalRefused(
             f"{disk.where}/{NAME} is damaged: {error}. Repair it: penstock journal repair {disk.where}"

@@ -50,7 +50,7 @@ def decode_tail(raw: bytes) -> Tail | None:
         return None
     _, version, durability, *rest, _ = _LAYOUT.unpack(raw)
     if version != VERSION:
-        raise JournalRefused(f"the file {NAME} can not be read: {other_format(version)}")
+        raise JournalRefused(f"the file {NAME} cannot be read: {other_format(version)}")
     return Tail(Durability(durability), *rest)
 
 
@@ -129,7 +129,7 @@ class TailReader:
             if tail is not None:
                 return tail
             sleep(0 if attempt < 10 else 0.001)
-        raise JournalRefused(f"{self._where}/{NAME} can not be read: start the broker on this folder to replace it")
+        raise JournalRefused(f"{self._where}/{NAME} cannot be read: start the broker on this folder to replace it")
 
     def close(self) -> None:
         """Unmap the file."""

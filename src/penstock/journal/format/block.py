@@ -25,7 +25,7 @@ without a copy. Everything is little-endian; the header, each column and each bl
 ``length`` is that of the whole block. ``previous`` is the header CRC of the block before, which chains the blocks of a
 segment; since a header contains the CRC of its body, the chain covers every byte. A column whose rows all have its
 default is absent; one whose rows all have one other value is constant. ``at`` counts from the base time. The only flag,
-``SYNCED``, means that everything before the block was on disk before the block was written: a crash alone can not lose
+``SYNCED``, means that everything before the block was on disk before the block was written: a crash alone cannot lose
 what lies before a valid block with this flag. docs/journal.md says how to change any of this.
 """
 

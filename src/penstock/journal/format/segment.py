@@ -115,7 +115,7 @@ class SegmentHeader(NamedTuple):
             return None
         _, version, durability, *rest = HEADER.unpack(raw)
         if version != VERSION:
-            raise JournalRefused(f"a segment can not be read: {other_format(version)}")
+            raise JournalRefused(f"a segment cannot be read: {other_format(version)}")
         return cls(Durability(durability), *rest[:-1])
 
 

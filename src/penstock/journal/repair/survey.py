@@ -254,9 +254,9 @@ class _Surveyor:
         try:
             self.found.folder = Folder.decode(read_whole(self.disk, FOLDER))
         except OtherFormat as error:
-            raise JournalRefused(f"{self.disk.where}/{FOLDER} can not be used: {error}") from None
+            raise JournalRefused(f"{self.disk.where}/{FOLDER} cannot be used: {error}") from None
         except (ValueError, KeyError, TypeError) as error:
-            self.add_problem(FOLDER, 0, f"it can not be used: {error}")
+            self.add_problem(FOLDER, 0, f"it cannot be used: {error}")
 
     def _read_headers(self, names: list[str]) -> list[tuple[str, SegmentHeader | None]]:
         """The files with blocks or a header: the name and header of each."""

@@ -34,7 +34,7 @@ def http_settings(options: BrokerOptions, log: Logger) -> AdminSettings | None:
     if find_spec("uvicorn") is None:
         reason = "it needs uvicorn: pip install 'penstock[http]'"
         if http is not DEFAULT_HTTP or options.traces.endpoint:
-            raise ListenError(f"http can not listen on {http.address}: {reason}")
+            raise ListenError(f"http cannot listen on {http.address}: {reason}")
         log.info("no HTTP", reason=reason)
         return None
     if options.traces.endpoint and not _has_otlp():
@@ -96,7 +96,7 @@ async def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log:
         try:
             write_token_file(path, token)
         except OSError as error:
-            reason = f"--admin-token-file {path} can not be written: {error.strerror}"
+            reason = f"--admin-token-file {path} cannot be written: {error.strerror}"
             raise ListenError(f"http has no first admin token: {reason}") from None
     await tokens.add_first(token, now)
     if path is not None:

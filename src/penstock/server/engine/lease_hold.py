@@ -53,4 +53,4 @@ class LeaseHold:
         """A renewal has failed, or (None) succeeded. A failure of a kind that is new is logged."""
         before, self.renewal_error = self.renewal_error, error
         if error is not None and type(error) is not type(before):
-            self._log.warning("the lease on the journal can not be renewed", reason=str(error))
+            self._log.warning("the lease on the journal cannot be renewed", reason=str(error))

@@ -23,7 +23,7 @@ def flight_settings(options: BrokerOptions, log: Logger) -> CompanionSettings | 
         return None
     reason = "" if find_spec("pyarrow") is not None else "it needs pyarrow: pip install 'penstock[flight]'"
     if reason and flight is not DEFAULT_FLIGHT:
-        raise ListenError(f"flight can not listen on {flight.address}: {reason}")
+        raise ListenError(f"flight cannot listen on {flight.address}: {reason}")
     if reason:
         log.info("no Flight endpoint", reason=reason)
         return None

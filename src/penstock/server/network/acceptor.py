@@ -100,7 +100,7 @@ class Acceptor:
                 if error.errno not in EXHAUSTED:
                     continue  # this peer has gone already
                 self._runtime.count("accept_failures")
-                self._runtime.log.error("can not accept connections", protocol=self._protocol, reason=error.strerror)
+                self._runtime.log.error("cannot accept connections", protocol=self._protocol, reason=error.strerror)
                 self._pause(listening)
                 return
             self._take(connection, address)

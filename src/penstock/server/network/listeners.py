@@ -88,7 +88,7 @@ async def _open(runtime: Runtime, protocol: str, listener: Listener, make: Calla
     try:
         sockets = [listen_unix(address.path, BACKLOG)] if address.path else await _listen_tcp(address)
     except OSError as error:
-        raise ListenError(f"{protocol} can not listen on {address}: {error.strerror or error}") from None
+        raise ListenError(f"{protocol} cannot listen on {address}: {error.strerror or error}") from None
     if listener.proxy_protocol and not (listener.proxy_from or address.is_local):
         text = "any peer that can connect can claim another address: name the load balancers in proxy_from"
         runtime.log.warning(text, protocol=protocol, address=str(address))

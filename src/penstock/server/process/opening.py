@@ -83,7 +83,7 @@ def _set_aside(engine: Engine, table: Table, now: int) -> list[str]:
         positions = table.columns["position"][rows][table.columns["queue"][rows] == number].tolist()
         reasons = {position: each.reason for position, each in engine.damage(positions).items()}
         count += engine.broker.set_aside(engine.broker.queues[number], reasons, now)
-    return [f"{count} live messages can not be read, and are set aside"] if count else []
+    return [f"{count} live messages cannot be read, and are set aside"] if count else []
 
 
 def _newest(journal: OwnedJournal, report: list[str]) -> Checkpoint | None:
@@ -91,7 +91,7 @@ def _newest(journal: OwnedJournal, report: list[str]) -> Checkpoint | None:
     try:
         checkpoint = journal.checkpoints.newest_good()
     except OSError as error:
-        raise LogFailed(f"a checkpoint can not be read: {error}. Mend the disk and start again") from error
+        raise LogFailed(f"a checkpoint cannot be read: {error}. Mend the disk and start again") from error
     report += journal.checkpoints.report
     if checkpoint is not None and not journal.check_reach(checkpoint.position):
         report.append(f"the checkpoint at {checkpoint.position} is skipped: {TOO_OLD}")

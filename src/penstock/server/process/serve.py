@@ -37,13 +37,13 @@ def serve(options: BrokerOptions, variables: Variables | None = None) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return _exit_code(runner.run(_live(options, log)), log)
     except JournalRefused as error:
-        log.error("the journal can not be opened", reason=str(error))
+        log.error("the journal cannot be opened", reason=str(error))
         return REFUSED
     except TokensUnreadable as error:
-        log.error("the tokens can not be read", reason=str(error))
+        log.error("the tokens cannot be read", reason=str(error))
         return REFUSED
     except ListenError as error:
-        log.error("can not listen", reason=str(error))
+        log.error("cannot listen", reason=str(error))
         return REFUSED
     except DecisionNeeded as error:
         return _undecided(error, log)

@@ -138,7 +138,7 @@ class Serving:
         except (OSError, LogError) as error:
             if self._journal.lease is None:
                 raise
-            self.fail(LogFailed(f"the first admin token can not be kept: {error}"))
+            self.fail(LogFailed(f"the first admin token cannot be kept: {error}"))
             return False
         return True
 

@@ -91,7 +91,7 @@ async def when_room(begin: Callable[[], Awaitable[T]], stopping: Stopping, log: 
         except (LogFull, OSError) as error:
             if isinstance(error, OSError) and not is_full(error):
                 raise
-            log.error("the broker can not start yet: it waits for room on the disk", reason=str(error))
+            log.error("the broker cannot start yet: it waits for room on the disk", reason=str(error))
         stopping.listen_to_signals()
         notify(STILL_STARTING)
         if await stopping.wait(WAIT_FOR_ROOM):

@@ -169,7 +169,7 @@ class ReaderTable:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self._values.put, NAME, data)
             except OSError as error:
-                self._log.warning("the readers can not be saved", value=NAME, reason=str(error))
+                self._log.warning("the readers cannot be saved", value=NAME, reason=str(error))
 
     def _entry(self, reader: str, owner: str, now: int) -> Entry:
         entry = self._entries.get(reader)
@@ -203,7 +203,7 @@ class ReaderTable:
             data = self._values.get(NAME)
             found = msgspec.json.decode(data, type=list[Entry]) if data is not None else []
         except (OSError, msgspec.MsgspecError) as error:
-            self._log.warning("the readers are forgotten: they can not be read", value=NAME, reason=str(error))
+            self._log.warning("the readers are forgotten: they cannot be read", value=NAME, reason=str(error))
             with contextlib.suppress(OSError):
                 self._values.set_aside(NAME)
             return {}

@@ -78,7 +78,7 @@ class MessageAnswer:
         except UNREADABLE as error:
             if not self._runtime.damaged.set_aside(self._queue, self._runtime.engine.damage([position])):
                 facts = {"queue": self._queue.full_name, "position": position}
-                self._runtime.log.error("a message can not be shown", **facts, reason=str(error))
+                self._runtime.log.error("a message cannot be shown", **facts, reason=str(error))
             return None
 
     def __call__(self) -> list[kokaq.KokaqResponse]:
