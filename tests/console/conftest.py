@@ -16,7 +16,7 @@ from support.console import Api, Visit
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """One for a file: while Playwright runs, this thread has a running event loop, and tests elsewhere start theirs."""
+    """One browser per file: Playwright keeps an event loop running in this thread, and other tests start their own."""
     expect.set_options(timeout=PATIENCE * 1000)
     with started() as browser:
         yield browser
@@ -43,16 +43,16 @@ def api(broker: BrokerProcess, origin: str) -> Api:
 
 @pytest.fixture
 def watches() -> Iterator[list[Watch]]:
-    """Those of all pages of a test: at its end nothing may have gone wrong on any."""
-    made: list[Watch] = []
-    yield made
-    for watch in made:
+    """The watches of all pages of a test. At the end no page may have seen an unexpected error."""
+    attached: list[Watch] = []
+    yield attached
+    for watch in attached:
         watch.check()
 
 
 @pytest.fixture
 def visit(chromium: Browser, origin: str, api: Api, watches: list[Watch]) -> Iterator[Visit]:
-    """``visit("#/queues")``: a person of its own in a browser of its own, logged in with a token."""
+    """``visit("#/queues")`` opens a page in a browser context of its own, logged in with a token."""
     contexts = []
 
     def come(address: str = "#/overview", *, token: str | None = None, **options: Any) -> Page:

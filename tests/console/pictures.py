@@ -1,6 +1,6 @@
-"""Pictures of every page in light, dark and on a phone, of a real broker under some traffic: scripts/pictures.
+"""Screenshots of every page in light, dark and on a phone, of a real broker under traffic: scripts/pictures.
 
-They are looked at, and shown in docs/. Colours are reduced to 256, so that a picture is some tens of kilobytes.
+They are for review, and shown in docs/. Colours are reduced to 256, which keeps a picture to tens of kilobytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light", "device_scale_factor": 2},
 }
-#: Queue, messages that wait, and messages that come and are worked off in a second.
+#: For each queue, how many messages wait, and how many are published and consumed per second.
 QUEUES = {
     "default/orders": (1_800, 90),
     "default/payments": (120, 40),
@@ -45,9 +45,9 @@ QUEUES = {
     "users/signup": (0, 0),
 }
 SECONDS_OF_TRAFFIC = 45
-#: Colours that are kept as they are, and how far others must be from all that are kept.
+#: How many of the most frequent colours are kept in any case, and how far further ones must be from all that are kept.
 GROUNDS, APART = 24, 120
-#: What is on a page when it is whole.
+#: A text that is on each page once it is complete.
 SHOWN = {
     "login": "Where do I get a token?",
     "overview": "Listens on",
@@ -83,18 +83,18 @@ def fill(api: Api) -> None:
     api.token_for("grafana", "view")
     body = {"name": "spark-eu", "may": ["read", "consume", "publish"], "where": ["default/*", "mail"]}
     api.call("POST", "tokens", body=body)
-    wait_for(lambda: api.queue("mail", "bounces")["dead"] == 9, "they did not expire")
+    wait_for(lambda: api.queue("mail", "bounces")["dead"] == 9, "the messages did not expire")
 
 
-def read(address: str, token: str) -> None:
-    """Two readers, as streaming queries of Spark are: one far behind."""
+def report_readers(address: str, token: str) -> None:
+    """Report the progress of two readers, as Spark's streaming queries do; one lags far behind."""
     with Flight(address, token=token) as flight:
         flight.act("progress", reader="archive", queue="mail/outgoing", position=9_000)
         flight.act("progress", reader="insight", queue="default/orders", position=200)
 
 
 class Traffic(threading.Thread):
-    """Clients of PHPMQ that publish and work off, until stopped."""
+    """PHPMQ clients that publish and consume until stopped."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -163,12 +163,12 @@ def take(browser: Browser, api: Api, look: str) -> None:
             page.get_by_role("button", name="Run", exact=True).click()
         page.get_by_text(SHOWN[name]).first.wait_for(state="attached")
         page.wait_for_timeout(4000 if name == "overview" else 800)
-        small(page.screenshot(), PICTURES / f"console-{name}-{look}.png")
+        save_reduced(page.screenshot(), PICTURES / f"console-{name}-{look}.png")
     context.close()
 
 
-def small(png: bytes, path: Path) -> None:
-    """Write a screenshot with its most frequent colours that can be distinguished, 256 at most."""
+def save_reduced(png: bytes, path: Path) -> None:
+    """Save a screenshot, reduced to at most 256 of its most frequent distinguishable colours."""
     picture = Image.open(BytesIO(png)).convert("RGB")
     chosen: list[tuple[int, int, int]] = []
     counted: Any = picture.getcolors(2**24)
@@ -194,7 +194,7 @@ def main() -> int:
         with BrokerProcess(Path(folder), **options) as broker, started() as browser:
             api = Api(f"http://{broker.address('http').rpartition('/')[2]}", token.read_text().strip())
             fill(api)
-            read(broker.addresses["flight"], api.token_for("spark", "read"))
+            report_readers(broker.addresses["flight"], api.token_for("spark", "read"))
             traffic = Traffic(broker.address("phpmq"))
             traffic.start()
             time.sleep(SECONDS_OF_TRAFFIC)

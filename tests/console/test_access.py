@@ -1,4 +1,4 @@
-"""For everybody: axe-core finds nothing on any page in light, dark and on a phone, and the keyboard is enough."""
+"""Accessibility: axe-core finds no violation on any page in light, dark and on a phone; a keyboard is enough."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.console import Api, Visit
 
 AXE = Axe()
 STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-#: Every page, and what is on it when it is there.
+#: Every page, and a text that is on it once it has loaded.
 PAGES = {
     "overview": ("#/overview", "Longest queues"),
     "queues": ("#/queues", "seen/q"),
@@ -35,7 +35,7 @@ PAGES = {
     "journal": ("#/admin/journal", "being written"),
     "audit": ("#/admin/audit", "create-queue"),
 }
-#: All rules where everything is shown; elsewhere those that colours and widths can break.
+#: All rules in one look; in the others only rules that colours and widths can break.
 RULES: dict[str, dict[str, Any]] = {
     "light": {"type": "tag", "values": STANDARDS},
     "dark": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
@@ -53,7 +53,7 @@ def _something_to_see(api: Api) -> None:
     api.make("seen", "q")
     api.publish("seen", "q", '{"a": [1, {"b": null}]}', "text", "\u2603")
     api.publish("seen", "q", "late", ttl_seconds=0.001)
-    wait_for(lambda: api.queue("seen", "q")["dead"] == 1, "it did not expire")
+    wait_for(lambda: api.queue("seen", "q")["dead"] == 1, "the message did not expire")
 
 
 def violations(page: Page, look: str = "light") -> list[str]:
@@ -98,7 +98,7 @@ def test_the_login_passes_axe(visit: Visit, watches: list[Watch]) -> None:
     assert violations(page) == []
 
 
-def test_pages_are_reached_by_keys(visit: Visit) -> None:
+def test_pages_are_reached_with_the_keyboard(visit: Visit) -> None:
     page = visit()
     title = page.get_by_role("heading", level=1)
     expect(title).to_have_text("Overview")
@@ -108,7 +108,7 @@ def test_pages_are_reached_by_keys(visit: Visit) -> None:
         expect(title).to_have_text(words)
     page.keyboard.press("/")
     expect(page.locator("#search")).to_be_focused()
-    page.keyboard.type("seen")  # letters are letters while one types
+    page.keyboard.type("seen")  # letters are not shortcuts in a text field
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("#/queues\\?find=seen"))
     expect(page.get_by_role("rowheader")).to_have_text(["seen/q"])
@@ -129,7 +129,7 @@ def test_single_keys_can_be_turned_off(visit: Visit) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
 
 
-def test_the_first_stop_skips_to_the_page_and_focus_is_seen(visit: Visit) -> None:
+def test_the_first_tab_stop_skips_to_the_content_and_focus_is_visible(visit: Visit) -> None:
     page = visit("#/queues")
     expect(page.get_by_role("rowheader").first).to_be_visible()
     page.keyboard.press("Tab")

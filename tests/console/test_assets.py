@@ -31,8 +31,8 @@ def test_nothing_else_is(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=named)
-def test_modules_import_what_is_there(path: Path) -> None:
-    """A wrong path would only be noticed by whoever opens that page."""
+def test_modules_import_existing_files(path: Path) -> None:
+    """Otherwise a wrong path would only be noticed by opening that page."""
     here = Path("/") / path.relative_to(CONSOLE).parent
     for found in re.findall(r'^(?:import|export)\b[^;]*?from "([^"]+)";', path.read_text(), re.MULTILINE):
         parts: list[str] = []
@@ -44,18 +44,18 @@ def test_modules_import_what_is_there(path: Path) -> None:
 @pytest.mark.parametrize("path", OURS, ids=named)
 def test_no_other_host_is_named(path: Path) -> None:
     addresses = set(re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", path.read_text()))
-    assert addresses <= {"http://www.w3.org"}  # the name of SVG, which nobody asks for
+    assert addresses <= {"http://www.w3.org"}  # the XML namespace of SVG, which is never fetched
 
 
 @pytest.mark.parametrize("path", MODULES, ids=named)
 def test_nothing_is_ever_inserted_as_html(path: Path) -> None:
-    """Names and payloads come from anywhere."""
+    """Names and payloads come from untrusted clients."""
     forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|document\.write|eval\(|new Function"
     assert not re.search(forbidden, path.read_text())
 
 
 class Page(HTMLParser):
-    """What a page has that the policy would refuse."""
+    """Collects whatever in a page the content security policy would block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,5 +82,5 @@ def test_the_policy_allows_nothing_inline_and_no_other_host() -> None:
 
 @pytest.mark.parametrize("path", OURS, ids=named)
 def test_no_merge_was_left_unfinished(path: Path) -> None:
-    """Nothing else reads these files before a browser does."""
+    """No other check reads these files before a browser does."""
     assert not re.search(r"^(<<<<<<<|=======|>>>>>>>)", path.read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Payloads are bytes, and numbers have as many digits as they have: the console shows and sends both unchanged."""
+"""The console shows and sends payloads unchanged: every byte, and every digit of every number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.brokers import PATIENCE
 from support.console import Api, Visit
 
 CONSOLE = Path(__file__).parents[2] / "src" / "penstock" / "admin" / "console"
-#: What parsers change: numbers beyond 2^53, digits of fractions, exponents, names that come twice, order, escapes.
+#: JSON that parsers alter: numbers beyond 2^53, digits of fractions, exponents, duplicate names, order, escapes.
 EXACT = (
     '{"id": 1234567890123456789, "huge": [-98765432109876543210987654321], "price": 1.10, "power": 1e2,'
     ' "long": 3.14159265358979323846, "zero": -0.0, "a": 1, "a": 2, "10": "a", "9": "\\u00e9é", "__proto__": 0}'
@@ -22,7 +22,7 @@ EXACT = (
 LARGEST = 2**63 - 1
 
 
-def whole(api: Api, namespace: str, queue: str, message: str) -> bytes:
+def payload_of(api: Api, namespace: str, queue: str, message: str) -> bytes:
     """The payload, byte for byte."""
     address = f"{api.origin}/api/v1/queues/{namespace}/{queue}/messages/{message}/payload"
     with urlopen(Request(address, headers={"Authorization": f"Bearer {api.token}"}), timeout=PATIENCE) as answer:
@@ -61,7 +61,7 @@ def test_a_copy_has_every_byte_and_the_priority(visit: Visit, api: Api, kind: st
     expect(page.get_by_text("deleted the original")).to_be_visible()
     [copy] = api.messages("exact", queue)
     assert (copy["correlation_id"], copy["priority"]) == ("copy", LARGEST)
-    assert whole(api, "exact", queue, copy["id"]) == EXACT.encode()
+    assert payload_of(api, "exact", queue, copy["id"]) == EXACT.encode()
 
 
 @pytest.mark.parametrize("payload", [b'{"a":\r\n1}', b"a\rb", b"\xff\x00", b"\xef\xbb\xbf{}", "\u202e\0".encode()])
@@ -73,17 +73,17 @@ def test_a_copy_of_bytes_that_a_text_field_would_change(visit: Visit, api: Api, 
     page.get_by_role("button", name="Edit a copy").click()
     field = page.get_by_label("Payload", exact=True)
     field.press("End")
-    field.press_sequentially("  ")  # what was typed in goes again: all the rest has to be as it was
+    field.press_sequentially("  ")  # The typed text is deleted again; everything else must be unchanged.
     field.press("Backspace")
     field.press("Backspace")
     page.get_by_label("Delete the original message").check()
     page.get_by_role("dialog").get_by_role("button", name="Publish").click()
     expect(page.get_by_text("deleted the original")).to_be_visible()
     [copy] = api.messages("exact", queue)
-    assert whole(api, "exact", queue, copy["id"]) == payload
+    assert payload_of(api, "exact", queue, copy["id"]) == payload
 
 
-def test_what_is_no_json_is_not_sent_as_such(visit: Visit, api: Api) -> None:
+def test_invalid_json_is_not_sent_as_json(visit: Visit, api: Api) -> None:
     api.make("exact", "checked")
     page = visit("#/queue/exact/checked")
     page.get_by_role("button", name="Publish").click()
@@ -134,7 +134,7 @@ BAD = (
     "", " ", "[", "{", "[1", "[1,]", '{"a"}', '{"a":}', "{a:1}", "01", "1.", ".5", "+1", "1e", "--1", "nul", "True",
     "'a'", '"a', '"\\x"', '"\\u12"', '"\t"', "[1]2", "[1 2]", '{"a":1,}', "NaN", "\u00a01"
 )  # fmt: skip
-#: Tells what our reader and writer do otherwise than the browser's own, where that one loses nothing.
+#: Returns the texts for which our reader and writer differ from the browser's own, where that one loses nothing.
 COMPARE = """async ({ good, bad }) => {
   const { readJson, writeJson, jsonPieces } = await import("/lib/json.js");
   const tried = (what, text) => { try { return [what(text)]; } catch (error) { return error.name; } };
@@ -157,20 +157,20 @@ COMPARE = """async ({ good, bad }) => {
 }"""
 
 
-def test_our_json_is_the_browsers(visit: Visit) -> None:
+def test_our_json_equals_the_browsers(visit: Visit) -> None:
     assert visit("#/queues").evaluate(COMPARE, {"good": GOOD, "bad": BAD}) == []
 
 
-#: The files that may use the browser's own parser, how often, and for what.
+#: How often each file may use the browser's own parser.
 PARSERS = {
     "lib/json.js": 1,  # one string, without its escapes
-    "lib/store.js": 1,  # what this browser keeps, which the console has written itself
+    "lib/store.js": 1,  # values that the console itself stored in this browser
     "theme.js": 1,  # the same
 }
 
 
 def test_no_other_code_parses_json() -> None:
-    """A number that went through the browser's parser is another one: payloads never do, nor do the API's answers."""
+    """The browser's parser alters numbers, so neither payloads nor the API's answers go through it."""
     found = {}
     for path in sorted(CONSOLE.rglob("*.js")):
         parsers = re.findall(r"JSON\.parse|\.json\(\)", path.read_text())
@@ -179,8 +179,8 @@ def test_no_other_code_parses_json() -> None:
     assert found == PARSERS
 
 
-def test_only_what_shows_payloads_takes_them_apart() -> None:
-    """And what is sent was not read before: nothing that makes a message knows the reader."""
+def test_only_code_that_shows_payloads_parses_them() -> None:
+    """Code that publishes messages never uses the reader, so it sends payloads as they were typed."""
     users = {
         path.relative_to(CONSOLE).as_posix(): set(re.findall(r"\b(readJson|jsonPieces)\b", path.read_text()))
         for path in CONSOLE.rglob("*.js")

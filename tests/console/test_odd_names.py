@@ -1,4 +1,4 @@
-"""Names that clients chose: every queue can be opened, none looks like another, and no page is cut for them."""
+"""Odd names: every queue can be opened, none looks like another, and none makes a page overflow."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from playwright.sync_api import Page, expect
 from support.browser import Watch
 from support.console import Api, Visit
 
-#: The last ones are as long as a name may be.
+#: The last two have the greatest length allowed.
 NAMES = (
     "..", ".", "..;", "%2e%2e", "a/b", "a;b", " two  spaces ", "?q=1#x", "<b>bold</b>", "back\\slash", "rules",
     "abc\u202etxt.exe", "zero\u200bwidth", "אבג 123", "\u2066isolated\u2069", "x" * 255, "é" * 127
 )  # fmt: skip
-#: What must never reach a screen as it is: it turns what stands beside it, or cannot be seen.
-UNSEEN = re.compile("[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\x00-\x08\x7f\xad]")
-#: All that a page says, to eyes and to screen readers.
-SAID = """() => [document.title, document.body.innerText,
+#: Characters that must be escaped: they are invisible or change the direction of text.
+INVISIBLE = re.compile("[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\x00-\x08\x7f\xad]")
+#: All text of a page, visible or read by screen readers.
+ALL_TEXT = """() => [document.title, document.body.innerText,
   ...[...document.querySelectorAll("*")].flatMap((one) => [one.title, one.ariaLabel, one.placeholder, one.alt]),
 ].join("\\n")"""
-#: The tables that do not fit in their panels, and the page if it does not fit in the window.
-CUT = """() => [...document.querySelectorAll(".scroll"), document.documentElement]
+#: The tables that overflow their panels, and the page if it overflows the window.
+OVERFLOWING = """() => [...document.querySelectorAll(".scroll"), document.documentElement]
   .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel ?? "the page")"""
 
 
@@ -41,7 +41,7 @@ def goto(page: Page, address: str) -> None:
     page.goto(page.url.partition("#")[0] + address)
 
 
-def test_every_queue_is_opened_worked_with_and_deleted(visit: Visit, api: Api) -> None:
+def test_every_queue_is_opened_used_and_deleted(visit: Visit, api: Api) -> None:
     fill(api, "odd")
     page = visit("#/queues?find=odd/*")
     links = page.get_by_role("rowheader").get_by_role("link")
@@ -54,7 +54,7 @@ def test_every_queue_is_opened_worked_with_and_deleted(visit: Visit, api: Api) -
         page.get_by_role("button", name="Pause").click()
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
         assert api.queue("odd", name)["paused"]
-        assert not UNSEEN.search(page.evaluate(SAID)), name
+        assert not INVISIBLE.search(page.evaluate(ALL_TEXT)), name
     page.get_by_role("button", name=re.compile("^Message ")).click()
     page.get_by_role("dialog").get_by_role("link", name="Message history").click()
     expect(page.get_by_text("Published", exact=True)).to_be_visible()
@@ -70,8 +70,8 @@ def test_every_queue_is_opened_worked_with_and_deleted(visit: Visit, api: Api) -
         assert api.status("queues", "odd", name) == 404
 
 
-def test_nothing_unseen_is_shown_anywhere(visit: Visit, api: Api) -> None:
-    """Namespaces, payloads and correlation IDs can't hide anything either."""
+def test_invisible_characters_are_escaped_everywhere(visit: Visit, api: Api) -> None:
+    """Namespaces, payloads and correlation IDs are escaped, too."""
     api.make("name\u202espace", "in\u2066side")
     api.publish("name\u202espace", "in\u2066side", "pay\u202eload \u200b\0", correlation_id="corre\u202elation")
     api.call("PUT", "sql", "queries", "..", body={"query": "select 1", "about": ""})
@@ -86,7 +86,7 @@ def test_nothing_unseen_is_shown_anywhere(visit: Visit, api: Api) -> None:
         goto(page, address)
         expect(page.get_by_role("heading", level=1)).to_have_count(1)
         expect(page.locator(".bones")).to_have_count(0)
-        assert not UNSEEN.search(page.evaluate(SAID)), address
+        assert not INVISIBLE.search(page.evaluate(ALL_TEXT)), address
     goto(page, f"{queue}?message={message['id']}")
     expect(page.get_by_role("region", name="Payload")).to_have_text("pay\\u202eload \\u200b\\x00")
     goto(page, "#/sql")
@@ -96,7 +96,7 @@ def test_nothing_unseen_is_shown_anywhere(visit: Visit, api: Api) -> None:
 
 
 @pytest.mark.parametrize("width", [1400, 1280, 1024, 700, 360])
-def test_no_table_is_cut(visit: Visit, api: Api, width: int) -> None:
+def test_no_table_overflows(visit: Visit, api: Api, width: int) -> None:
     namespace = f"wide-{width}"
     fill(api, namespace)
     for number in range(120):
@@ -115,7 +115,7 @@ def test_no_table_is_cut(visit: Visit, api: Api, width: int) -> None:
         goto(page, f"#/{place}")
         expect(page.get_by_role("heading", level=1)).to_have_count(1)
         expect(page.locator(".bones")).to_have_count(0)
-        assert page.evaluate(CUT) == [], place
+        assert page.evaluate(OVERFLOWING) == [], place
     goto(page, f"#/queues?find={namespace}/*")
     for column, least in (("Ready", 360), ("State", 1024), ("Consumers", 1280), ("Size", 1400)):
         head = page.get_by_role("columnheader", name=column)
@@ -125,7 +125,7 @@ def test_no_table_is_cut(visit: Visit, api: Api, width: int) -> None:
             expect(head).to_have_count(0)
 
 
-def test_a_missing_or_forbidden_queue_shows_nothing_of_the_one_before(
+def test_a_missing_or_forbidden_queue_shows_nothing_of_the_previous_one(
     visit: Visit, api: Api, watches: list[Watch]
 ) -> None:
     api.make("before", "a")
@@ -145,7 +145,7 @@ def test_a_missing_or_forbidden_queue_shows_nothing_of_the_one_before(
         expect(page.locator(".figures")).to_have_count(0)
 
 
-def test_a_queue_that_is_deleted_meanwhile_shows_nothing_any_more(visit: Visit, api: Api, watches: list[Watch]) -> None:
+def test_a_queue_deleted_while_it_is_shown_disappears(visit: Visit, api: Api, watches: list[Watch]) -> None:
     api.make("gone", "soon")
     page = visit("#/queue/gone/soon")
     watches[0].expected += ["404"]
@@ -167,8 +167,8 @@ def test_one_message_after_another_shows_nothing_of_the_first(visit: Visit, api:
     expect(page.get_by_role("dialog").get_by_role("button", name="Delete")).to_have_count(0)
 
 
-def test_a_rate_that_is_no_number_starts_nothing(visit: Visit, api: Api) -> None:
-    """It was taken for no limit."""
+def test_a_rate_that_is_not_a_number_starts_no_job(visit: Visit, api: Api) -> None:
+    """Such a rate must not count as no limit."""
     api.make("before", "rated")
     api.publish("before", "rated", "x")
     page = visit("#/queue/before/rated")

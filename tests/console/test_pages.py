@@ -1,4 +1,4 @@
-"""The main task of every page, done by clicking; what became of it is read from the broker."""
+"""The main task of every page, done by clicking; the result is read from the broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.console import Api, Visit
 from support.web import eventually
 
 
-def test_the_overview_follows_what_flows(visit: Visit, api: Api) -> None:
+def test_the_overview_follows_the_traffic(visit: Visit, api: Api) -> None:
     api.make("flow", "in")
     page = visit()
     expect(page.get_by_text("Accepts messages.")).to_be_visible()
@@ -26,7 +26,7 @@ def test_the_overview_follows_what_flows(visit: Visit, api: Api) -> None:
     expect(row.get_by_role("cell").first).to_have_text("7")
 
 
-def test_queues_are_found_sorted_and_made(visit: Visit, api: Api) -> None:
+def test_queues_are_found_sorted_and_created(visit: Visit, api: Api) -> None:
     for name in ("small", "large", "other"):
         api.make("sorted", name)
     api.publish("sorted", "large", "1", "2", "3")
@@ -38,7 +38,7 @@ def test_queues_are_found_sorted_and_made(visit: Visit, api: Api) -> None:
     expect(page).to_have_url(re.compile("sort=ready&order=descending"))
     names = page.get_by_role("rowheader")
     expect(names).to_have_text(["sorted/large", "sorted/small", "sorted/other"])
-    page.reload()  # what was chosen is in the address
+    page.reload()  # the address contains the selection
     expect(names).to_have_text(["sorted/large", "sorted/small", "sorted/other"])
     page.get_by_role("button", name="New queue").click()
     page.get_by_role("dialog").get_by_label("Namespace").fill("sorted")
@@ -48,7 +48,7 @@ def test_queues_are_found_sorted_and_made(visit: Visit, api: Api) -> None:
     assert api.queue("sorted", "a & <b>")["ready"] == 0
 
 
-def test_many_queues_come_by_the_page(visit: Visit, api: Api) -> None:
+def test_many_queues_are_paged(visit: Visit, api: Api) -> None:
     names = [f"many/q{number:04}" for number in range(1500)]
     api.call("POST", "definitions", body={"queues": {name: {} for name in names}})
     page = visit("#/queues?find=many/*")
@@ -60,7 +60,7 @@ def test_many_queues_come_by_the_page(visit: Visit, api: Api) -> None:
     expect(page.get_by_role("rowheader")).to_have_text(names[:100])
 
 
-def test_a_message_is_published_found_and_looked_at(visit: Visit, api: Api) -> None:
+def test_a_message_is_published_found_and_viewed(visit: Visit, api: Api) -> None:
     api.make("shop", "orders")
     api.publish("shop", "orders", *[f"order {n}" for n in range(5)])
     page = visit("#/queue/shop/orders")
@@ -88,7 +88,7 @@ def test_a_message_is_published_found_and_looked_at(visit: Visit, api: Api) -> N
     with page.expect_download() as saved:
         page.get_by_role("link", name="Download").click()
     assert Path(saved.value.path()).read_text() == text
-    assert len(api.messages("shop", "orders")) == 6  # looking has taken none
+    assert len(api.messages("shop", "orders")) == 6  # viewing consumed nothing
 
 
 def test_a_queue_is_paused_and_that_is_undone(visit: Visit, api: Api) -> None:
@@ -169,7 +169,7 @@ def test_connections_are_filtered_by_the_protocols_of_the_broker(visit: Visit, a
 def dead_letters(api: Api, queue: str, number: int) -> None:
     api.make("post", queue)
     api.publish("post", queue, *[f"letter {n}" for n in range(number)], ttl_seconds=0.001)
-    wait_for(lambda: api.queue("post", queue)["dead"] == number, "they did not expire")
+    wait_for(lambda: api.queue("post", queue)["dead"] == number, "the messages did not expire")
 
 
 def test_dead_letters_are_redriven_with_progress(visit: Visit, api: Api) -> None:
@@ -186,7 +186,7 @@ def test_dead_letters_are_redriven_with_progress(visit: Visit, api: Api) -> None
 def test_a_redrive_is_cancelled_and_resumed(visit: Visit, api: Api, watches: list[Watch]) -> None:
     dead_letters(api, "slow", 200)
     page = visit("#/dead?find=post/slow")
-    watches[0].expected += ["409"]  # while the step that was cancelled ends
+    watches[0].expected += ["409"]  # until the cancelled step has ended
     page.get_by_role("button", name="Redrive expired of post/slow").click()
     page.get_by_label("Maximum messages per second").fill("20")
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
@@ -225,7 +225,7 @@ def test_a_copy_of_a_dead_letter_is_edited_and_its_life_is_shown(visit: Visit, a
     expect(left).to_have_count(1)
     left.click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
-    wait_for(lambda: api.queue("post", "edited")["ready"] == 2, "it was not redriven")
+    wait_for(lambda: api.queue("post", "edited")["ready"] == 2, "the copy was not redriven")
     redriven = next(each for each in api.messages("post", "edited") if each["id"] != mended["id"])
     page.goto(page.url.partition("#")[0] + f"#/message/post/edited/{redriven['id']}")
     events = page.get_by_role("listitem").filter(has=page.locator("time"))
@@ -234,9 +234,9 @@ def test_a_copy_of_a_dead_letter_is_edited_and_its_life_is_shown(visit: Visit, a
     expect(events.nth(1)).to_contain_text("its time to live expired")
 
 
-def test_a_connection_is_looked_at_and_closed(visit: Visit, api: Api, broker: BrokerProcess) -> None:
+def test_a_connection_is_viewed_and_closed(visit: Visit, api: Api, broker: BrokerProcess) -> None:
     peer = broker.dial("sspq")
-    wait_for(lambda: api.get("connections")["items"], "it is not shown")
+    wait_for(lambda: api.get("connections")["items"], "no connection is listed")
     [one] = api.get("connections")["items"]
     page = visit("#/connections")
     page.get_by_role("button", name=one["peer"]).click()
@@ -260,7 +260,7 @@ def test_a_message_is_found_by_its_id_alone(visit: Visit, api: Api) -> None:
     expect(page.get_by_text("Published", exact=True)).to_be_visible()
 
 
-def test_sql_is_asked_drawn_kept_and_taken_along(visit: Visit, api: Api, watches: list[Watch]) -> None:
+def test_sql_results_are_shown_plotted_saved_and_downloaded(visit: Visit, api: Api, watches: list[Watch]) -> None:
     api.make("asked", "a")
     api.make("asked", "b")
     api.publish("asked", "a", "1", "2", "3")
@@ -294,7 +294,7 @@ def test_sql_is_asked_drawn_kept_and_taken_along(visit: Visit, api: Api, watches
     expect(page.locator(".queries li")).to_have_count(1)
 
 
-def test_a_token_is_made_used_and_revoked(visit: Visit, api: Api, origin: str) -> None:
+def test_a_token_is_created_used_and_revoked(visit: Visit, api: Api, origin: str) -> None:
     page = visit("#/admin/tokens")
     page.get_by_role("button", name="New token").click()
     page.get_by_label("Token name").fill("grafana")
@@ -324,7 +324,7 @@ def test_definitions_are_compared_first_and_then_applied(visit: Visit, api: Api)
     assert api.queue("given", "one")["rules"]["max_depth"] == 5
 
 
-def test_a_backup_is_made(visit: Visit, api: Api) -> None:
+def test_a_backup_is_created(visit: Visit, api: Api) -> None:
     page = visit("#/admin/backup")
     page.get_by_label("Name", exact=True).fill("by-hand")
     page.get_by_role("button", name="Back up now").click()
@@ -345,7 +345,7 @@ def test_a_drain_refuses_publishing_until_it_is_undone(visit: Visit, api: Api) -
     assert not api.get("drain")["active"]
 
 
-def test_the_audit_log_tells_before_and_after(visit: Visit, api: Api) -> None:
+def test_the_audit_log_shows_before_and_after(visit: Visit, api: Api) -> None:
     api.make("shop", "audited")
     page = visit("#/queue/shop/audited")
     page.get_by_role("button", name="Pause").click()

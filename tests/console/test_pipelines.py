@@ -1,4 +1,4 @@
-"""The page of Spark's readers, writers and pipelines, of a broker with its Flight endpoint."""
+"""The page of Spark's readers, writers and pipelines, with a broker that has a Flight endpoint."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from support.browser import Watch
 from support.insight import many, render
 
 
-def test_pages_are_shown_one_at_a_time_and_drawn_when_they_are(chromium: Browser, tmp_path: Path) -> None:
+def test_pages_are_shown_one_at_a_time_and_drawn_when_shown(chromium: Browser, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(render(many(20)))
     context = chromium.new_context()
     watch, page = Watch(context, "file://"), context.new_page()

@@ -14,7 +14,7 @@ from support.browser import Watch
 from support.console import Api, Visit
 
 
-def test_one_logs_in_with_a_token_and_out_again(visit: Visit, api: Api, watches: list[Watch]) -> None:
+def test_logging_in_with_a_token_and_out_again(visit: Visit, api: Api, watches: list[Watch]) -> None:
     page = visit("#/queues", token="")
     watches[0].expected += ["401"]
     page.get_by_label("Token").fill("not-a-token")
@@ -22,7 +22,7 @@ def test_one_logs_in_with_a_token_and_out_again(visit: Visit, api: Api, watches:
     expect(page.get_by_text("This token is unknown")).to_be_visible()
     page.get_by_label("Token").fill(api.token)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Queues")  # the page that was asked for
+    expect(page.get_by_role("heading", level=1)).to_have_text("Queues")  # the page requested before the login
     [cookie] = page.context.cookies()
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Strict"
@@ -37,7 +37,7 @@ def test_a_login_link_logs_in_and_leaves_the_address(visit: Visit, api: Api) -> 
     assert api.token not in page.url
 
 
-def test_who_may_only_see_is_offered_nothing_else(visit: Visit, api: Api, watches: list[Watch]) -> None:
+def test_a_viewer_is_offered_no_actions(visit: Visit, api: Api, watches: list[Watch]) -> None:
     api.make("seen", "only")
     api.publish("seen", "only", "x")
     page = visit("#/queue/seen/only", token=api.token_for("viewer", "view"))
@@ -50,7 +50,7 @@ def test_who_may_only_see_is_offered_nothing_else(visit: Visit, api: Api, watche
     expect(page.get_by_label("Maximum messages")).to_be_disabled()
 
 
-def test_who_sees_some_queues_is_told_what_is_not_theirs(visit: Visit, api: Api, watches: list[Watch]) -> None:
+def test_a_caller_limited_to_some_queues_sees_what_is_hidden(visit: Visit, api: Api, watches: list[Watch]) -> None:
     api.make("mine", "a")
     api.make("theirs", "b")
     body = {"name": "some", "may": ["view"], "where": ["mine/*"]}
@@ -71,7 +71,7 @@ def test_a_revoked_token_ends_at_the_login(visit: Visit, api: Api, watches: list
     expect(page.get_by_label("Token")).to_be_visible()
 
 
-def test_what_is_not_there_is_told(visit: Visit, watches: list[Watch]) -> None:
+def test_missing_things_are_reported(visit: Visit, watches: list[Watch]) -> None:
     page = visit("#/queue/no/where")
     watches[0].expected += ["404"]
     expect(page.get_by_role("alert").get_by_text("Not found")).to_be_visible()
@@ -80,7 +80,7 @@ def test_what_is_not_there_is_told(visit: Visit, watches: list[Watch]) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "eyJ4IjoxfQ"])
-def test_a_page_of_a_list_that_never_was_is_told(visit: Visit, watches: list[Watch], cursor: str) -> None:
+def test_an_invalid_cursor_is_reported(visit: Visit, watches: list[Watch], cursor: str) -> None:
     page = visit(f"#/queues?cursor={cursor}")
     watches[0].expected += ["400"]
     expect(page.get_by_role("alert")).to_be_visible()
@@ -98,7 +98,7 @@ def test_two_people_change_one_queue_and_nothing_is_lost(visit: Visit, api: Api,
     expect(other.get_by_text("Somebody else has changed this configuration.")).to_be_visible()
     other.get_by_role("button", name="Save").click()
     rules = api.queue("both", "q")["rules"]
-    assert (rules["max_depth"], rules["max_bytes"]) == (111, 0)  # not undone unseen
+    assert (rules["max_depth"], rules["max_bytes"]) == (111, 0)  # not silently overwritten
     other.get_by_role("button", name="Load the current configuration").click()
     expect(other.get_by_label("Maximum messages")).to_have_value("111")
     other.get_by_label("Maximum bytes").fill("222")
@@ -106,10 +106,10 @@ def test_two_people_change_one_queue_and_nothing_is_lost(visit: Visit, api: Api,
     expect(other.get_by_text("Changed the configuration of both/q.")).to_be_visible()
     rules = api.queue("both", "q")["rules"]
     assert (rules["max_depth"], rules["max_bytes"]) == (111, 222)
-    expect(one.get_by_label("Maximum bytes")).to_have_value("222")  # the first sees it without doing anything
+    expect(one.get_by_label("Maximum bytes")).to_have_value("222")  # the first person's page updates by itself
 
 
-def test_a_broker_that_restarts_under_an_open_page_comes_back(
+def test_an_open_page_survives_a_restart_of_the_broker(
     visit: Visit, api: Api, broker: BrokerProcess, watches: list[Watch]
 ) -> None:
     api.make("kept", "q")
@@ -121,23 +121,23 @@ def test_a_broker_that_restarts_under_an_open_page_comes_back(
     broker.stop()
     try:
         expect(page.get_by_text("No connection to the broker.")).to_be_visible()
-        expect(page.get_by_role("button", name=re.compile("^Message "))).to_be_visible()  # what was seen stays
+        expect(page.get_by_role("button", name=re.compile("^Message "))).to_be_visible()  # the data shown so far stays
     finally:
         broker.start()
     api.publish("kept", "q", "after")
     token = page.get_by_label("Token")
     expect(token.or_(page.get_by_role("button", name=re.compile("^Message ")).nth(1))).to_be_visible()
-    if token.is_visible():  # logins end with the broker; the page that was open comes back after the next one
+    if token.is_visible():  # the login may have ended with the broker; the open page returns after the next login
         token.fill(api.token)
         page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("button", name=re.compile("^Message "))).to_have_count(2)
     expect(page.get_by_text("No connection to the broker.")).to_have_count(0)
 
 
-def test_a_broker_that_hangs_is_told_on_every_page(
+def test_a_broker_that_hangs_is_reported_on_every_page(
     visit: Visit, api: Api, broker: BrokerProcess, watches: list[Watch]
 ) -> None:
-    """It is there and answers nothing: nothing that was seen before passes for now."""
+    """Its process exists and answers nothing: stale data must not look current."""
     page = visit("#/overview")
     watches[0].expected += ["503"]
     expect(page.get_by_text("Accepts messages.")).to_be_visible()
@@ -160,7 +160,7 @@ def test_a_broker_that_hangs_is_told_on_every_page(
     expect(page.get_by_text("The broker has not answered for")).to_have_count(0)
 
 
-def test_files_are_served_with_the_policy_and_asked_for_again(origin: str, visit: Visit, watches: list[Watch]) -> None:
+def test_files_are_served_with_the_policy_and_revalidated(origin: str, visit: Visit, watches: list[Watch]) -> None:
     page = visit(token="")
     watches[0].expected += ["401"]
     answer = page.request.get(f"{origin}/")

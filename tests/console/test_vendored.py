@@ -1,4 +1,4 @@
-"""Libraries of others are what they were when their hashes were written down, and nothing else lies beside them."""
+"""Vendored libraries match their recorded hashes, and no other files lie beside them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_file_is_as_it_was_fetched(file: dict[str, Any]) -> None:
     assert hashlib.sha256((VENDOR / file["to"]).read_bytes()).hexdigest() == file["sha256"]
 
 
-def test_nothing_is_there_that_the_manifest_does_not_name() -> None:
+def test_every_file_is_in_the_manifest() -> None:
     assert {path.name for path in VENDOR.iterdir()} == {"manifest.json", *(file["to"] for file in FILES)}
 
 

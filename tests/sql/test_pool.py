@@ -1,4 +1,4 @@
-"""The processes of SQL: those that hang or have died while they had nothing to do are replaced."""
+"""SQL processes that hang or die while idle are replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.sql.requests import ListTables, SqlSettings
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_one_that_does_not_answer_is_replaced_before_a_query(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unresponsive_process_is_replaced_before_a_query(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PING_SECONDS", 0.5)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""What of a filter is decided before anything is read."""
+"""Filter pushdown: which parts of a filter are decided before anything is read."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def test_queues(wanted: ds.Expression, a: bool, none: bool) -> None:
 
 def test_columns() -> None:
     wanted = (ds.field("queue") == "payload_size") & (ds.field("position") > 1)
-    assert pushdown.columns_of(SCHEMA, wanted) == {"queue", "position", "payload_size"}  # one too many does no harm
+    assert pushdown.columns_of(SCHEMA, wanted) == {"queue", "position", "payload_size"}  # an extra column does no harm
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
-    """The journal of a broker that has ended: 60 messages in three queues, each in a commit of its own."""
+    """The journal of a stopped broker: 60 messages in three queues, each in a commit of its own."""
     folder = Path(tmp_path_factory.mktemp("journal"))
     with WebBroker(folder) as broker:
         for number in range(3):
@@ -84,18 +84,18 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
 
 
 def plan_of(sources: Sources, query: str) -> tuple[ScanPlan, int, list[tuple[Any, ...]]]:
-    """The plan of the one scan of a query, the rows that were read for it, and the answer."""
+    """The plan of a query's only scan, how many rows it read, and the query's answer."""
     read = 0
     ask = sources.read
 
-    def counted(view: str, plan: ScanPlan) -> object:
+    def count_rows(view: str, plan: ScanPlan) -> object:
         nonlocal read
         for batch in ask(view, plan):
             read += batch.num_rows
             yield batch
 
     sources.plans.clear()
-    sources.read = counted  # type: ignore[method-assign, assignment]
+    sources.read = count_rows  # type: ignore[method-assign, assignment]
     try:
         with duckdb.connect(":memory:") as connection:
             for view in ("messages", "events", "live"):
@@ -108,7 +108,7 @@ def plan_of(sources: Sources, query: str) -> tuple[ScanPlan, int, list[tuple[Any
 
 
 @pytest.mark.parametrize("view", ["messages", "live"])
-def test_only_the_queue_that_is_asked_for_is_read(sources: Sources, view: str) -> None:
+def test_only_the_requested_queue_is_read(sources: Sources, view: str) -> None:
     plan, read, found = plan_of(sources, f"select count(*) from {view} where queue = 'q1'")
     assert plan.queues is not None
     assert plan.queues(QueueName("default", "q1"))
@@ -118,7 +118,7 @@ def test_only_the_queue_that_is_asked_for_is_read(sources: Sources, view: str) -
 
 
 @pytest.mark.parametrize("view", ["messages", "live", "events"])
-def test_only_the_positions_that_are_asked_for_are_read(sources: Sources, view: str) -> None:
+def test_only_the_requested_positions_are_read(sources: Sources, view: str) -> None:
     *_, everything = plan_of(sources, f"select position from {view} order by position")
     some = [each[0] for each in everything][20:25]
     plan, read, found = plan_of(
@@ -129,7 +129,7 @@ def test_only_the_positions_that_are_asked_for_are_read(sources: Sources, view: 
     assert read == len(some)
 
 
-def test_only_the_states_that_are_asked_for_are_read(sources: Sources) -> None:
+def test_only_the_requested_states_are_read(sources: Sources) -> None:
     plan, read, found = plan_of(sources, "select count(*) from live where state in ('dead', 'out')")
     assert plan.states == ["out", "dead"]
     assert (read, found) == (0, [(0,)])
@@ -138,7 +138,7 @@ def test_only_the_states_that_are_asked_for_are_read(sources: Sources) -> None:
     assert read == COUNT
 
 
-def test_only_the_columns_that_are_asked_for_are_read(sources: Sources) -> None:
+def test_only_the_requested_columns_are_read(sources: Sources) -> None:
     plan, _, found = plan_of(sources, "select protocol from messages where priority >= 0 and position < 20")
     assert plan.columns == ["position", "priority", "protocol"]
     assert {each[0] for each in found} == {"http"}
@@ -146,7 +146,7 @@ def test_only_the_columns_that_are_asked_for_are_read(sources: Sources) -> None:
     assert "payload" not in plan.columns
 
 
-def test_rows_about_no_queue_are_there_unless_a_filter_says_otherwise(sources: Sources) -> None:
+def test_rows_without_a_queue_are_returned_unless_filtered(sources: Sources) -> None:
     plan, _, found = plan_of(sources, "select kind from events where queue is null order by position")
     assert plan.queues is None
     assert "namespace_created" in {each[0] for each in found}
@@ -155,15 +155,15 @@ def test_rows_about_no_queue_are_there_unless_a_filter_says_otherwise(sources: S
     assert found == [("q2",)]
 
 
-def test_a_query_sees_one_moment(sources: Sources) -> None:
-    """Two scans of one table in one query have the same rows."""
+def test_a_query_sees_one_snapshot(sources: Sources) -> None:
+    """Two scans of one table in one query return the same rows."""
     with duckdb.connect(":memory:") as connection:
         connection.register("live", View("live", sources))
         query = "select count(*) from live a full join live b using (id) where a.id is null or b.id is null"
         assert connection.execute(query).fetchall() == [(0,)]
 
 
-def test_what_goes_wrong_while_rows_are_read_is_known(sources: Sources) -> None:
+def test_errors_while_rows_are_read_are_reported(sources: Sources) -> None:
     broken = Sources(sources._history, Live(sources._history, lambda: 1 / 0), None)  # type: ignore[arg-type, return-value]
     with duckdb.connect(":memory:") as connection:
         connection.register("live", View("live", broken))
