@@ -32,7 +32,7 @@ from support.web import Answer, Api, WebBroker, eventually
 ID = "0" * 32
 #: A valid request body for each route that takes one.
 BODIES: dict[str, Any] = {
-    "login": {"token": "nobody's"},
+    "login": {"token": "unknown"},
     "create-queue": {},
     "configure-queue": {},
     "purge-queue": {"states": ["ready"], "confirm": "x"},

@@ -40,8 +40,8 @@ def test_bodies_with_unknown_fields_are_rejected(route: Route) -> None:
     for kind in (route.query, route.body):
         if kind is not None:
             assert issubclass(kind, Body)
-            with pytest.raises(msgspec.ValidationError, match="unknown field `nobody-knows`"):
-                msgspec.convert({"nobody-knows": 1}, kind)
+            with pytest.raises(msgspec.ValidationError, match="unknown field `no-such-field`"):
+                msgspec.convert({"no-such-field": 1}, kind)
 
 
 def test_every_reference_in_the_document_resolves() -> None:

@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
 
 @pytest.fixture
 def where(broker: WebBroker) -> list[str]:
-    """The options of an admin."""
+    """Options that log in as an admin."""
     return [f"--url={broker.addresses['http']}", f"--token-file={broker.folder / 'admin-token'}"]
 
 
@@ -49,7 +49,7 @@ def run(where: list[str]) -> Run:
 
 @pytest.fixture
 def queue(run: Run) -> str:
-    """The full name of a new queue, in which a delivery that fails is the last one."""
+    """The full name of a new queue that dead-letters a message after one failed delivery."""
     name = f"shop/q{next(_numbers)}"
     assert run("queue", "create", name, "--max-deliveries=1").code == 0
     return name
@@ -71,7 +71,7 @@ def counts(api: Api, queue: str) -> dict[str, Any]:
 
 class TestStatus:
     def test_for_people(self, run: Run) -> None:
-        eventually(lambda: "phpmq" in run("status").out)  # figures of a broker that has just started may be older
+        eventually(lambda: "phpmq" in run("status").out)  # just after a start the figures may be stale
         code, out, _ = run("status")
         assert code == 0
         facts = dict(line.rstrip().split(maxsplit=1) for line in out.splitlines())
@@ -84,7 +84,7 @@ class TestStatus:
         [report] = run("status", "--json").json
         assert report["ready"] is True
 
-    def test_a_broker_that_takes_nothing(self, run: Run) -> None:
+    def test_a_broker_that_refuses_messages(self, run: Run) -> None:
         assert run("drain", "start", "--yes").code == 0
         code, out, _ = run("status")
         assert (code, "takes NO messages: an operator is draining" in out) == (3, True)
@@ -92,7 +92,7 @@ class TestStatus:
         assert "not draining" in run("drain", "end").out
         assert run("status").code == 0
 
-    def test_draining_waits_until_nothing_is_left(self, run: Run, broker: WebBroker) -> None:
+    def test_draining_waits_until_all_queues_are_empty(self, run: Run, broker: WebBroker) -> None:
         for each in broker.api.all("queues"):
             run("queue", "purge", each["name"], "--state=ready", "--state=delayed", "--yes")
         [report] = run("drain", "start", "--wait", "--yes", "--json").json
@@ -118,7 +118,7 @@ class TestQueues:
         assert [each["name"] for each in run("queues", "--contains=LIST/Q3", "--json").json] == ["list/q3"]
 
     def test_none(self, run: Run) -> None:
-        assert run("queues", "nobody/*") == (0, "", "there are no such queues\n")
+        assert run("queues", "missing/*") == (0, "", "there are no such queues\n")
 
     def test_show_and_configure(self, run: Run, queue: str) -> None:
         [before] = run("queue", "show", queue, "--json").json
@@ -148,7 +148,7 @@ class TestQueues:
         assert run("queue", "show", queue).code == 4
 
     @pytest.mark.parametrize("name", ["orders", "/orders", "shop/", ""])
-    def test_names_that_are_none(self, run: Run, name: str) -> None:
+    def test_invalid_names(self, run: Run, name: str) -> None:
         code, _, err = run("queue", "show", name)
         assert code == 2
         assert f"queues are named NAMESPACE/QUEUE, not {name!r}" in err
@@ -175,7 +175,7 @@ class TestTop:
         [report] = run("top", queue, "--once", "--json").json
         assert [each["name"] for each in report["queues"]] == [queue]
 
-    def test_again_and_again_without_a_terminal(self, where: list[str], queue: str) -> None:
+    def test_repeated_without_a_terminal(self, where: list[str], queue: str) -> None:
         command = [*COMMAND, "top", queue, "--every=0.5", "--json", *where]
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
@@ -199,8 +199,10 @@ class TestTop:
             assert terminal.ended() == 0
 
     @pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
-    def test_a_screen_of_any_width_has_what_matters(self, where: list[str], queue: str, run: Run, width: int) -> None:
-        """A line for each queue, and none too many: a terminal cuts off what is below, the keys first."""
+    def test_a_screen_of_any_size_shows_the_essentials(
+        self, where: list[str], queue: str, run: Run, width: int
+    ) -> None:
+        """The screen never has more lines than the terminal, which would cut off the list of keys first."""
         run("queue", "create", f"{queue}-{'long' * 40}")
         for number in range(30):
             run("queue", "create", f"{queue}-{number:02}-with-a-rather-long-name")
@@ -229,7 +231,7 @@ class TestTop:
 
 
 class TestConfirmation:
-    """What is asked on a terminal."""
+    """Questions asked on a terminal."""
 
     def test_the_name_must_be_typed(self, where: list[str], queue: str, broker: WebBroker) -> None:
         broker.api.publish(queue, "a")
@@ -311,7 +313,7 @@ class TestMessages:
             assert lock["queue"] == queue
             assert run("messages", "release", lock["message"]).code == 0
             assert run("messages", "release", NO_ID).code == 4
-        assert run("messages", "locks", "nobody/*").err == "nothing is locked\n"
+        assert run("messages", "locks", "missing/*").err == "nothing is locked\n"
 
     @pytest.mark.parametrize(
         ("arguments", "said"),
@@ -358,10 +360,10 @@ class TestDead:
         assert run("dead", "purge", dead, "--yes", "--json").json[0]["done"] == 2
         assert counts(broker.api, dead)["dead"] == 0
 
-    def test_what_is_not_there(self, run: Run) -> None:
+    def test_missing_things(self, run: Run) -> None:
         assert run("dead", "redrive", "shop/missing").code == 4
         assert run("dead", "redrive", "missing").code == 2
-        assert run("dead", "list", "nobody/*").err == "there are no dead letters\n"
+        assert run("dead", "list", "missing/*").err == "there are no dead letters\n"
 
 
 class TestJobs:
@@ -377,7 +379,7 @@ class TestJobs:
         assert resumed["state"] == "done"
         assert run("jobs", "show", job["id"], "--follow", "--json").json[0]["done"] == 3
 
-    def test_what_is_not_there(self, run: Run) -> None:
+    def test_missing_things(self, run: Run) -> None:
         for what in ("show", "cancel", "resume"):
             assert run("jobs", what, "nosuch").code == 4
 
@@ -411,7 +413,7 @@ class TestConnections:
 
 
 class TestReadersAndWriters:
-    """Over HTTP; over Flight they have tests of their own."""
+    """Over HTTP; ``test_readers_and_writers.py`` tests them over Flight."""
 
     @pytest.mark.parametrize(
         ("group", "forget", "text"),
@@ -442,7 +444,7 @@ class TestBackup:
         again = penstock_here("restore", made["folder"], data)
         assert (again.code, "is not empty" in again.err) == (3, True)
 
-    def test_what_is_no_backup(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_no_backup(self, tmp_path: Path) -> None:
         code, _, err = penstock_here("restore", tmp_path, tmp_path / "data")
         assert (code, "is not a backup" in err) == (3, True)
         assert penstock_here("restore", tmp_path / "missing", tmp_path / "data").code == 2
@@ -495,7 +497,7 @@ class TestDefinitions:
         [report] = run("definitions", "import", file, "--yes", "--json").json
         assert (report["applied"], len(report["changes"])) == (True, 2)
 
-    def test_files_that_make_no_sense(self, run: Run, tmp_path: Path) -> None:
+    def test_malformed_definitions(self, run: Run, tmp_path: Path) -> None:
         for name, text, said in [
             ("x.toml", "[[[", "not valid TOML"),
             ("x.json", "{", "body"),
@@ -508,13 +510,13 @@ class TestDefinitions:
 
 
 class TestProblems:
-    def test_nobody_there(self) -> None:
+    def test_no_broker_listens(self) -> None:
         code, _, err = penstock_here("status", "--url=http://127.0.0.1:1")
         assert code == 1
         assert "http://127.0.0.1:1 does not answer: Connection refused" in err
         assert "penstock serve --http" in err
 
-    def test_of_several_the_one_that_serves(self, where: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_serving_broker_of_several_is_used(self, where: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("penstock.cli.api.CONNECT_SECONDS", 0.2)
         with absent.refusing() as standby, absent.silent() as gone:
             several = where[0].replace("=", f"=http://{standby},http://{gone},")
@@ -527,7 +529,7 @@ class TestProblems:
         code, _, err = penstock_here("status", f"--url={url}")
         assert (code, f"{url!r} is not the address of an HTTP API" in err) == (2, True)
 
-    def test_somebody_else(self, broker: WebBroker) -> None:
+    def test_another_http_server(self, broker: WebBroker) -> None:
         code, _, err = penstock_here("status", f"--url=http://{broker.addresses['kokaq']}")
         assert code == 1
         assert "Traceback" not in err
@@ -556,7 +558,7 @@ def test_addresses() -> None:
 
 
 def test_over_tls(tmp_path: Path) -> None:
-    """Trusted by its authority, and only under its name."""
+    """The certificate is trusted only if its authority and its name match."""
     authority = Authority(tmp_path / "ca")
     certificate = authority.sign("localhost")
     http = {"address": "127.0.0.1:0", "tls_certificate": str(certificate.path), "tls_key": str(certificate.key)}

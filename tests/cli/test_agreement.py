@@ -1,4 +1,4 @@
-"""What ``penstock up`` compares: the tables as they are at that moment."""
+"""``penstock up --demo`` compares tables while they are being written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from penstock.demo.agreement import sample
 
 
-def test_a_file_that_is_half_written_before_the_first_commit_has_no_rows_yet(tmp_path: Path) -> None:
+def test_a_half_written_file_before_the_first_commit_has_no_rows(tmp_path: Path) -> None:
     folder = tmp_path / "messages" / "date=2026-11-16"
     folder.mkdir(parents=True)
     (folder / "half.parquet").write_bytes(b"")

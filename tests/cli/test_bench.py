@@ -1,4 +1,4 @@
-"""``penstock bench`` runs, adds up, and leaves nothing behind."""
+"""``penstock bench`` runs, its counts add up, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def depth(broker: BrokerProcess, queue: str) -> int | None:
 
 
 @pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
-def test_a_count(broker: BrokerProcess, protocol: str) -> None:
+def test_a_number_of_messages(broker: BrokerProcess, protocol: str) -> None:
     outcome = penstock(
         "bench", broker.url(protocol), "--count=1000", "--size=50", "--producers=3", "--consumers=2", "--json"
     )
@@ -37,7 +37,7 @@ def test_a_count(broker: BrokerProcess, protocol: str) -> None:
     assert depth(broker, "default/sspq" if protocol == "sspq" else "default/penstock-bench") == 0
 
 
-def test_a_while_in_several_processes(broker: BrokerProcess) -> None:
+def test_a_duration_in_several_processes(broker: BrokerProcess) -> None:
     url = broker.url("phpmq", "/other")
     arguments = ["--duration=1", "--processes=2", "--producers=2", "--consumers=2", "--rate=500", "--size=8", "--json"]
     [report] = penstock("bench", url, *arguments).json

@@ -1,4 +1,4 @@
-"""What every command owes its user: help with worked examples, exit codes, JSON, completion."""
+"""Every command has help with worked examples, exit codes, JSON output and completion."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def help_of(command: click.Command) -> str:
 
 
 def examples(text: str) -> list[str]:
-    """The command lines in a help text; a remark may follow one after several spaces."""
+    """The command lines in a help text, without the remarks that may follow after several spaces."""
     return [line.split("   ")[0] for line in re.findall(r"^ *(?:PENSTOCK_\S+ )?(penstock .*)$", text, re.MULTILINE)]
 
 
@@ -62,7 +62,7 @@ def test_help_has_worked_examples(path: tuple[str, ...], command: click.Command)
 
 
 def check_options(line: str) -> None:
-    """A command line names a command that there is, and only options that it has."""
+    """Check that a command line names an existing command and only its options."""
     known = {" ".join(each): found for each, found in ALL}
     words = shlex.split(re.split(r" [|<>&] ?| >> | > ", line)[0], comments=True)[1:]
     name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
@@ -72,13 +72,13 @@ def check_options(line: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "command"), ALL, ids=NAMES)
-def test_examples_have_only_options_that_there_are(path: tuple[str, ...], command: click.Command) -> None:
+def test_examples_use_only_existing_options(path: tuple[str, ...], command: click.Command) -> None:
     for line in examples(help_of(command)):
         check_options(line)
 
 
 @pytest.mark.parametrize("page", ["commands.md", "operations.md"])
-def test_the_pages_have_only_commands_and_options_that_there_are(page: str) -> None:
+def test_the_pages_use_only_existing_commands_and_options(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     lines = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in examples(block)]
     assert lines
@@ -86,7 +86,7 @@ def test_the_pages_have_only_commands_and_options_that_there_are(page: str) -> N
         check_options(line)
 
 
-def test_the_configurations_on_the_page_make_sense(tmp_path: Path) -> None:
+def test_the_configurations_on_the_page_are_valid(tmp_path: Path) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.DOTALL)
     assert len(blocks) == 3
     for block in blocks:
@@ -97,7 +97,7 @@ def test_the_configurations_on_the_page_make_sense(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("path", "command"), ALL, ids=NAMES)
 def test_json_everywhere(path: tuple[str, ...], command: click.Command) -> None:
     if isinstance(command, click.Group) or path in (("serve",), ("completion",)):
-        return  # serve has --log-format json, and a script is no JSON
+        return  # serve has --log-format json; completion prints a script
     assert "--json" in {each for parameter in command.params for each in parameter.opts}
 
 
@@ -111,13 +111,13 @@ def test_the_page_has_every_command_and_option() -> None:
                     assert f"`{parameter.opts[0]}" in page, f"{' '.join(path)} {parameter.opts[0]}"
 
 
-def test_a_command_that_there_is_not() -> None:
+def test_an_unknown_command() -> None:
     code, _, err = penstock("sevre")
     assert (code, "No such command 'sevre'" in err) == (2, True)
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_every_error_that_has_an_exit_code_is_there(name: str) -> None:
+def test_every_error_with_an_exit_code_exists(name: str) -> None:
     module, _, error = name.rpartition(".")
     assert issubclass(getattr(importlib.import_module(module), error), Exception)
 
@@ -138,7 +138,7 @@ def test_every_error_that_has_an_exit_code_is_there(name: str) -> None:
     ],
     ids=repr,
 )
-def test_the_exit_code_of_an_error_is_that_of_its_nearest_kind(error: Exception, code: int | None) -> None:
+def test_an_error_has_the_exit_code_of_its_nearest_base_class(error: Exception, code: int | None) -> None:
     assert code_of(error) == code
 
 
@@ -183,14 +183,14 @@ class TestShipped:
         module, _, name = project["scripts"]["penstock"].partition(":")
         assert (module, name) == (entry.main.__module__, "main")
 
-    def test_the_unit_checks_starts_and_knows_the_exit_codes(self) -> None:
+    def test_the_systemd_unit_checks_starts_and_uses_the_exit_codes(self) -> None:
         unit = (ROOT / "packaging" / "penstock.service").read_text()
         assert "Type=notify" in unit
         assert "RestartPreventExitStatus=2 3 5\n" in unit
         for line in re.findall(r"^Exec\w+=/usr/local/bin/(penstock .*)$", unit, re.MULTILINE):
             assert set(re.findall(r"--[a-z-]+", line)) <= {"--config", "--data"}
 
-    def test_the_image_starts_a_broker_with_flags_that_there_are(self) -> None:
+    def test_the_image_starts_a_broker_with_existing_flags(self) -> None:
         text = (ROOT / "Dockerfile").read_text()
         command = re.findall(r'"([^"]*)"', text.rpartition("CMD [")[2])
         [serve] = [found for path, found in ALL if path == ("serve",)]
@@ -205,7 +205,7 @@ class TestShipped:
         assert "src/penstock/compiled/native" in (ROOT / ".dockerignore").read_text().splitlines()
 
 
-def test_ctrl_c_while_the_command_is_still_being_read() -> None:
+def test_ctrl_c_while_a_command_is_imported() -> None:
     program = """
 import sys
 from penstock.cli import entry

@@ -70,7 +70,7 @@ def cut(path: Path, size: int) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], bool]] = {
-    # what is done to the folder, and whether events are lost by it
+    # how the folder is damaged, and whether that loses events
     "a bad block in the middle": (lambda folder: flip(segments(folder)[1], 5000), True),
     "a bad first block": (lambda folder: flip(segments(folder)[1], 200), True),
     "a bad header": (lambda folder: flip(segments(folder)[1], 20), False),
@@ -98,7 +98,7 @@ def swap(one: Path, other: Path) -> None:
 
 
 def live_messages(folder: Path, lived: Life) -> dict[int, bytes]:
-    """Start a broker and read every message that is alive; what it says of itself must add up."""
+    """Start a broker and read every live message; its own counts must be consistent."""
     life = Life.__new__(Life)
     life.__dict__.update(lived.__dict__, folder=folder, published={})
     life.restart()
@@ -111,14 +111,14 @@ def live_messages(folder: Path, lived: Life) -> dict[int, bytes]:
         found |= zip(at, (message.payload for message in engine.messages(at)), strict=True)
     life.run(50)
     life.stop()
-    life.restart()  # from the checkpoint that it wrote
+    life.restart()  # from its own checkpoint
     life.opened.engine.log.close()
     return found
 
 
 class TestDamage:
     @pytest.mark.parametrize("name", DAMAGES)
-    def test_verify_tells_and_changes_nothing(self, folder: Path, name: str) -> None:
+    def test_verify_reports_damage_and_changes_nothing(self, folder: Path, name: str) -> None:
         DAMAGES[name][0](folder)
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         result = run("verify", folder)
@@ -130,7 +130,7 @@ class TestDamage:
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
     @pytest.mark.parametrize("name", DAMAGES)
-    def test_repair_keeps_what_is_sound_and_a_broker_starts(self, folder: Path, lived: Life, name: str) -> None:
+    def test_repair_keeps_all_sound_parts_and_a_broker_starts(self, folder: Path, lived: Life, name: str) -> None:
         damage, loses = DAMAGES[name]
         damage(folder)
         report = run_json("repair", "--yes", folder)
@@ -145,7 +145,7 @@ class TestDamage:
         }
         lost = {at for low, high in report["lost"] for at in range(low, high)}
         kept = {at: row.get("payload", b"") for at, row in lived.published.items() if at not in lost}
-        assert shown == kept  # all that is not said to be lost is there, and nothing else
+        assert shown == kept  # exactly the events that are not reported lost
         alive = live_messages(folder, lived)
         assert alive.items() <= kept.items()
         if not loses:
@@ -153,7 +153,7 @@ class TestDamage:
             shutil.copytree(lived.folder, folder)
             assert alive == live_messages(folder, lived)
 
-    def test_a_reader_is_told_of_what_a_repair_gave_up(self, folder: Path) -> None:
+    def test_a_reader_is_notified_of_losses_in_a_repair(self, folder: Path) -> None:
         flip(segments(folder)[1], 5000)
         ((low, high),) = run_json("repair", "--yes", folder)["lost"]
         reader = JournalReader(folder)
@@ -190,8 +190,8 @@ class TestDamage:
         assert (report["lost"], report["sound"], report["kept"]) == ([], True, [f"{junk.name}.damaged"])
         assert live_messages(folder, lived)
 
-    def test_nothing_but_the_identity_is_left(self, folder: Path) -> None:
-        """A start recommends the repair, and after that it starts."""
+    def test_only_the_identity_is_left(self, folder: Path) -> None:
+        """A start recommends the repair, and succeeds after it."""
         for path in [*segments(folder), *folder.glob("*.ckpt"), folder / "tail"]:
             path.unlink()
         with pytest.raises(JournalDamaged, match=r"no segment of it is left.*penstock journal repair"):
@@ -224,7 +224,7 @@ class TestDamage:
         assert live_messages(folder, lived) == live_messages(tmp_path / "whole", lived)
 
     def test_a_checkpoint_that_knows_the_state_is_kept(self, folder: Path, lived: Life, tmp_path: Path) -> None:
-        """Then nothing that was settled comes back, and what is lost are the payloads that lay there."""
+        """Settled messages do not come back then; only the payloads in the damaged part are lost."""
         shutil.copytree(folder, tmp_path / "whole")
         whole = live_messages(tmp_path / "whole", lived)
         flip(segments(folder)[0], 5000)
@@ -236,7 +236,7 @@ class TestDamage:
         given_up = [event["message"] for event in map(json.loads, dropped) if event.get("reason") == "damaged"]
         assert sorted(given_up) == sorted(whole.keys() - expected.keys())
 
-    def test_a_reader_that_meets_damage_is_told_which_positions(self, folder: Path) -> None:
+    def test_a_reader_that_meets_damage_learns_the_positions(self, folder: Path) -> None:
         flip(segments(folder)[1], 5000)
         ((low, high),) = [problem["lost"] for problem in run_json("verify", folder)["problems"]]
         with pytest.raises(JournalDamaged) as raised:
@@ -306,7 +306,7 @@ class TestVerify:
 
 
 class TestInfo:
-    def test_what_it_says(self, folder: Path, lived: Life) -> None:
+    def test_its_report(self, folder: Path, lived: Life) -> None:
         report = run_json("info", folder)
         assert report["latest"] == lived.opened.engine.log.end
         assert sum(queue["published"] for queue in report["queues"]) == len(lived.published)
@@ -328,14 +328,14 @@ class TestDump:
         assert dump("--kind", "dead") == [event for event in whole if event["kind"] == "dead"]
         assert dump("--queue", "default/q?") == [e for e in whole if e.get("queue", "").startswith("default/q")]
         assert dump("--queue", "*/q1") == [e for e in whole if e.get("queue") == "default/q1"]
-        assert dump("--queue", "default/q[01]") == []  # brackets are themselves, as in every other pattern
+        assert dump("--queue", "default/q[01]") == []  # brackets match themselves, as in every other pattern
         assert dump("--from", 20, "--to", 30) == whole[19:29]
         assert dump("--limit", 7) == whole[:7]
         at = whole[500]["at"]
         first = next(index for index, event in enumerate(whole) if event["at"] >= at)
         assert dump("--from", at) == whole[first:]
 
-    def test_nothing_of_a_peer_reaches_the_terminal_unescaped(self, tmp_path: Path) -> None:
+    def test_data_of_peers_is_escaped_on_a_terminal(self, tmp_path: Path) -> None:
         life = Life(tmp_path / "data", 5)
         broker, now = life.opened.engine.broker, life.workload.now
         queue = broker.create_queue("default", "evil\x1b[31m\n", now)
@@ -418,13 +418,13 @@ class TestTheCommandItself:
         assert pipe.stdout is not None
         assert pipe.stderr is not None
         pipe.stdout.readline()
-        pipe.stdout.close()  # as `| head` does
+        pipe.stdout.close()  # like `| head`
         assert pipe.stderr.read() == b""
         pipe.stderr.close()
         assert pipe.wait() == 141
 
 
-def test_how_things_are_shown() -> None:
+def test_formatting() -> None:
     assert escape(b"ab\n\xff\x1b") == r"ab\n\xff\x1b"
     assert moment(0) == "1970-01-01T00:00:00.000000Z"
     assert moment(-1) == "1969-12-31T23:59:59.999999Z"

@@ -27,7 +27,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 class Queue:
-    """A queue that no other test has, as each protocol reaches it."""
+    """A queue used by one test only, with its URL for each protocol."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         name = f"q{next(numbers)}"
@@ -46,7 +46,7 @@ class TestSend:
         assert sent == (0, "", "3 sent (PHPMQ does not confirm)\n")
         assert penstock("receive", queue.phpmq, "--count=3").out == "one\nzwei\ntrois …\n"
 
-    def test_confirmed_with_ids(self, queue: Queue) -> None:
+    def test_messages_are_confirmed_with_ids(self, queue: Queue) -> None:
         sent = penstock("send", queue.kokaq, "a", "b", "--ids", "--priority=5", "--json")
         assert sent.code == 0
         [report] = sent.json
@@ -71,10 +71,10 @@ class TestSend:
         assert penstock("send", queue.kokaq, "--whole", stdin=b"x\ny\n").err == "1 sent, and on disk\n"
         assert penstock("receive", queue.kokaq, "--json").json[0]["body"] == "x\ny\n"
 
-    def test_a_device_that_can_not_be_waited_for(self, queue: Queue) -> None:
+    def test_a_device_that_cannot_be_polled(self, queue: Queue) -> None:
         assert penstock("send", queue.kokaq, "--file=/dev/null") == (0, "", "0 sent\n")
 
-    def test_a_broker_that_does_not_read_is_no_success(self) -> None:
+    def test_sending_to_a_broker_that_does_not_read_fails(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             sent = penstock("send", f"phpmq://127.0.0.1:{server.getsockname()[1]}/q", "m")
         assert (sent.code, "unknown whether all 1 message(s) were accepted" in sent.err) == (1, True), sent
@@ -83,7 +83,7 @@ class TestSend:
         assert penstock("send", queue.kokaq, "--count=2500", "x", "y").err == "5000 sent, and on disk\n"
         assert penstock("receive", queue.phpmq, "--count=5000").out == "x\ny\n" * 2500
 
-    def test_lines_go_out_as_they_come(self, queue: Queue) -> None:
+    def test_lines_are_sent_as_they_arrive(self, queue: Queue) -> None:
         with subprocess.Popen([*COMMAND, "send", queue.kokaq], stdin=subprocess.PIPE, env=environment()) as process:
             assert process.stdin is not None
             process.stdin.write(b"now\n")
@@ -92,7 +92,7 @@ class TestSend:
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 130
 
-    def test_a_queue_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_a_missing_queue(self, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path, kokaq=[{"address": "127.0.0.1:0"}]) as strict:
             url = f"kokaq://{strict.addresses['kokaq']}/default/missing"
             outcome = penstock("send", url, "m")
@@ -135,15 +135,15 @@ class TestReceive:
         assert penstock("receive", queue.kokaq, limit, "--wait=0.5") == (0, lines, "")
         assert penstock("receive", queue.kokaq, "--wait=0.3").code == 4
 
-    def test_fewer_than_asked_for(self, queue: Queue) -> None:
+    def test_fewer_than_requested(self, queue: Queue) -> None:
         penstock("send", queue.phpmq, "only")
         assert penstock("receive", queue.phpmq, "--count=2", "--wait=0.3") == (4, "only\n", "1 of 2 were there\n")
 
-    def test_no_more_than_asked_for(self, queue: Queue) -> None:
+    def test_no_more_than_requested(self, queue: Queue) -> None:
         penstock("send", queue.kokaq, "a", "b", "c")
         assert penstock("receive", queue.phpmq, "--count=2").out == "a\nb\n"
         [left] = penstock("receive", queue.kokaq, "--json").json
-        assert (left["body"], left["deliveries"]) == ("c", 0), "it has not even been given out"
+        assert (left["body"], left["deliveries"]) == ("c", 0), "it was never delivered"
 
     def test_not_acknowledged(self, queue: Queue) -> None:
         penstock("send", queue.phpmq, "a", "b")
@@ -204,7 +204,7 @@ class TestReceive:
         assert outcome.code == 2
         assert said in outcome.err
 
-    def test_a_queue_that_is_not_there(self, broker: BrokerProcess) -> None:
+    def test_a_missing_queue(self, broker: BrokerProcess) -> None:
         outcome = penstock("receive", broker.url("kokaq", "/default/missing"))
         assert outcome.code == 3, outcome
 
@@ -223,7 +223,7 @@ class TestSspq:
         messages = penstock("receive", url, "--count=2", "--json").json
         assert [(each["body"], each["retries"]) for each in messages] == [("a", 7), ("b", 7)]
 
-    def test_without_acknowledging_there_is_one(self, broker: BrokerProcess) -> None:
+    def test_without_acknowledging_one_message_is_received(self, broker: BrokerProcess) -> None:
         outcome = penstock("receive", broker.url("sspq"), "--no-ack", "--count=2")
         assert (outcome.code, "one message at a time" in outcome.err) == (2, True)
 
@@ -235,14 +235,14 @@ class TestPing:
         assert all(each["answer_ms"] > 0 for each in pings)
 
     @pytest.mark.parametrize("protocol", ["phpmq", "sspq"])
-    def test_the_others_accept(self, broker: BrokerProcess, protocol: str) -> None:
+    def test_the_other_protocols_accept_a_connection(self, broker: BrokerProcess, protocol: str) -> None:
         code, out, _ = penstock("ping", broker.url(protocol))
         assert (code, out.endswith("the protocol has no ping\n")) == (0, True)
 
-    def test_nobody_there(self) -> None:
+    def test_no_broker_listens(self) -> None:
         assert penstock("ping", "kokaq://127.0.0.1:1").code == 1
 
-    def test_each_of_several_hosts_tells_its_state(self, broker: BrokerProcess) -> None:
+    def test_the_state_of_each_of_several_hosts_is_reported(self, broker: BrokerProcess) -> None:
         served = broker.url("kokaq").partition("://")[2]
         code, out, _ = penstock("ping", f"kokaq://127.0.0.1:1,{served}")
         first, second = out.splitlines()
@@ -255,7 +255,7 @@ class TestPing:
         assert (code, "none of 2 hosts serves" in err) == (1, True)
 
     @pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
-    def test_tls_where_there_is_none(self, broker: BrokerProcess, protocol: str) -> None:
+    def test_tls_to_a_listener_without_it(self, broker: BrokerProcess, protocol: str) -> None:
         code, _, err = penstock("ping", broker.url(protocol).replace("://", "+tls://"))
         assert (code, "there may be no TLS at this address" in err) == (1, True)
 
@@ -277,7 +277,7 @@ def test_create_makes_the_namespace_too(broker: BrokerProcess) -> None:
 
 
 def test_several_hosts(broker: BrokerProcess) -> None:
-    """The one that serves is found by every command with such a URL."""
+    """Every command finds the serving broker among those of its URL."""
 
     def near(protocol: str, path: str) -> str:
         return broker.url(protocol, path).replace("://", "://127.0.0.1:1,")
@@ -290,8 +290,8 @@ def test_several_hosts(broker: BrokerProcess) -> None:
     assert (same.code, "are the same queue" in same.err) == (2, True)
 
 
-def test_receiving_goes_on_where_it_is_served_now(tmp_path: Path) -> None:
-    """Messages without an acknowledgement when their broker stopped are reported, and the command continues."""
+def test_receiving_continues_at_the_broker_that_took_over(tmp_path: Path) -> None:
+    """Messages that were unacknowledged when their broker stopped are reported, and the command continues."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     with BrokerProcess(tmp_path / "a") as one, BrokerProcess(tmp_path / "b") as two:

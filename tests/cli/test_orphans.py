@@ -1,4 +1,4 @@
-"""Every process that a command starts ends when that command is killed, and can stop nobody."""
+"""Every process that a command starts ends when that command is killed and cannot clean up."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from support.commands import COMMAND, environment
 from support.web import WebBroker
 
 SOURCES = Path(penstock.__file__).parent
-#: What starts processes, in whatever module.
+#: Functions that start processes.
 STARTS = {"Popen", "create_subprocess_exec", "create_subprocess_shell", "fork", "get_context", "posix_spawn", "run"}
-#: Where that is done, and how those processes end with us: see ``companions/parent.py``.
+#: The modules that start processes, and how those processes end with us: see ``companions/parent.py``.
 KNOWN = {
     "bench/run.py": "end_with, in worker.py",
     "compiled/build.py": "standard input",
     "demo/postgresql.py": "with_parent",
     "demo/processes.py": "with_parent",
     "server/companions/companion_process.py": "standard input",
-    "spark/java.py": "it only tells its version",
+    "spark/java.py": "it only prints its version",
     "sql/pool.py": "standard input",
 }
 _MODULES = {"subprocess", "asyncio", "os", "multiprocessing"}
 
 
 def starts_processes(file: Path) -> bool:
-    """Whether a module calls what starts processes, as ``subprocess.run`` or imported by name."""
+    """Whether a module calls a function that starts processes, qualified or imported by name."""
     tree = ast.parse(file.read_text())
     imported = {
         name.asname or name.name
@@ -55,14 +55,14 @@ def starts_processes(file: Path) -> bool:
     return False
 
 
-def test_every_place_that_starts_processes_is_known() -> None:
-    """A new one belongs into KNOWN, with how its processes end, and into the test below."""
+def test_every_module_that_starts_processes_is_known() -> None:
+    """Add a new one to KNOWN, with how its processes end, and to a test below."""
     found = {str(file.relative_to(SOURCES)) for file in SOURCES.rglob("*.py") if starts_processes(file)}
     assert found == KNOWN.keys()
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """All that a process has started and that still runs, with when each began: a number may be used again."""
+    """All running descendants of a process, each with its start time, because process IDs are reused."""
     parents: dict[int, tuple[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (stat := _stat(int(entry.name))) is not None:
@@ -76,7 +76,7 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def _stat(pid: int) -> tuple[int, str] | None:
-    """The parent of a process, and when it began; None if it has ended."""
+    """The parent of a process and its start time; None if the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
@@ -84,19 +84,19 @@ def _stat(pid: int) -> tuple[int, str] | None:
     return None if fields[0] in "ZX" else (int(fields[1]), fields[19])
 
 
-def still_there(processes: dict[int, str]) -> list[int]:
-    """Which of them run."""
+def still_running(processes: dict[int, str]) -> list[int]:
+    """The processes that still run."""
     return [pid for pid, began in processes.items() if (stat := _stat(pid)) is not None and stat[1] == began]
 
 
-def check_that_none_is_left(pid: int, kill: Callable[[], None]) -> None:
-    """Kill a process, and wait until all that it has started has ended."""
+def check_that_none_survives(pid: int, kill: Callable[[], None]) -> None:
+    """Kill a process, and wait until all its descendants have ended."""
     started = descendants(pid)
     try:
         kill()
-        wait_for(lambda: not still_there(started), f"processes are left behind: {started}")
+        wait_for(lambda: not still_running(started), f"processes are left behind: {started}")
     finally:
-        for each in still_there(started):
+        for each in still_running(started):
             os.kill(each, signal.SIGKILL)
 
 
@@ -118,9 +118,9 @@ def running(*arguments: str, folder: Path, **env: str) -> Iterator[subprocess.Po
 
 def test_bench_with_a_broker_of_its_own(tmp_path: Path) -> None:
     with running("bench", "--duration=600", "--protocol=phpmq", folder=tmp_path) as bench:
-        # the broker, a process of producers, one of consumers, and what multiprocessing has beside them
+        # the broker, a process of producers, one of consumers, and helpers of multiprocessing
         wait_for(lambda: len(descendants(bench.pid)) >= 4, "the bench did not begin")
-        check_that_none_is_left(bench.pid, bench.kill)
+        check_that_none_survives(bench.pid, bench.kill)
 
 
 def test_bench_on_a_broker_that_stays(tmp_path: Path) -> None:
@@ -128,31 +128,31 @@ def test_bench_on_a_broker_that_stays(tmp_path: Path) -> None:
         url = broker.url("kokaq", "/default/bench")
         with running("bench", url, "--duration=600", "--processes=2", folder=tmp_path) as bench:
             wait_for(lambda: len(descendants(bench.pid)) >= 3, "the bench did not begin")
-            check_that_none_is_left(bench.pid, bench.kill)
+            check_that_none_survives(bench.pid, bench.kill)
         assert broker.stop() == 0
 
 
-def test_serve_with_all_that_it_has_beside_it(tmp_path: Path) -> None:
-    """Flight, HTTP, and a process that answers SQL, which is busy."""
+def test_serve_with_all_its_companions(tmp_path: Path) -> None:
+    """Flight, HTTP, and an SQL process that is busy."""
     with WebBroker(tmp_path, flight="127.0.0.1:0") as broker:
         api = broker.api
         endless = {"query": "select count(*) from range(100000000) a, range(100000000) b", "seconds": 60}
 
         def ask() -> None:
-            with suppress(OSError, HTTPException):  # it ends with its connection
+            with suppress(OSError, HTTPException):  # the connection breaks when the broker is killed
                 api.ask("POST", "/api/v1/sql", endless)
 
         asking = threading.Thread(target=ask)
         asking.start()
         wait_for(lambda: len(descendants(broker.pid)) >= 3, "no SQL is answered")
-        check_that_none_is_left(broker.pid, broker.kill)
+        check_that_none_survives(broker.pid, broker.kill)
         asking.join()
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
 def test_compile(tmp_path: Path) -> None:
-    """From a copy of the sources, so that what is compiled here is left alone."""
+    """A copy of the sources is compiled, which leaves the compiled modules of this tree alone."""
     shutil.copytree(SOURCES, tmp_path / "penstock", ignore=shutil.ignore_patterns("native", "__pycache__"))
     with running("compile", folder=tmp_path, PYTHONPATH=str(tmp_path)) as compiling:
         wait_for(lambda: descendants(compiling.pid), "compiling did not begin")
-        check_that_none_is_left(compiling.pid, compiling.kill)
+        check_that_none_survives(compiling.pid, compiling.kill)

@@ -28,7 +28,7 @@ def test_help_has_examples(command: str) -> None:
 
 
 def test_kinds_and_formats_are_those_of_the_registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the choices, in the help, and on the page. A kind's own flags are options."""
+    """They appear in the choices, in the help and on the page. A kind's own flags are options."""
     done = penstock("pipeline", "archive", "--help")
     page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
     assert f"--kind [{'|'.join(SINKS)}]" in done.out
@@ -60,7 +60,7 @@ def test_an_unknown_pipeline_or_option() -> None:
 
 
 @pytest.mark.parametrize("command", [("archive",), ("insight",), ("replay", "--to", "default/x")])
-def test_a_broker_that_is_not_there(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_unreachable_broker(command: tuple[str, ...], tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         endpoint = f"grpc://127.0.0.1:{taken.getsockname()[1]}"
@@ -71,7 +71,7 @@ def test_a_broker_that_is_not_there(command: tuple[str, ...], tmp_path: Path) ->
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_replay_that_is_done_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_completed_replay_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     done = PipelineProgress(done=True, before_rows=1_234, total_rows=1_234)
     assert finish(done, {"as_json": False}) == 0
     assert "already done: all of its 1,234 rows" in capsys.readouterr().err
@@ -79,7 +79,7 @@ def test_a_replay_that_is_done_says_so(capsys: pytest.CaptureFixture[str]) -> No
     assert '"before_rows":1234' in capsys.readouterr().out.replace(" ", "")
 
 
-def test_lakes_and_files_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_lakes_and_files(tmp_path: Path) -> None:
     for lake, options, message in (
         ("ftp://host/x", (), "a local folder or s3://BUCKET/PATH"),
         ("s3://", (), "which bucket?"),

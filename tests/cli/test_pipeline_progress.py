@@ -1,4 +1,4 @@
-"""What a pipeline shows of itself: on a terminal, elsewhere, and to programs."""
+"""The progress of a pipeline: on a terminal, in a log, and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUSY = Progress(rows=4000, batches=2, seconds=2.0, doing="batch 2: adding up 1,0
 
 
 class Shown:
-    """A display on a file, with a clock that is set by hand."""
+    """A display that writes to a file, with a clock set by hand."""
 
     def __init__(self, *, terminal: bool, as_json: bool = False) -> None:
         self.now = 0.0
@@ -38,7 +38,7 @@ class Shown:
         return self.file.getvalue()
 
 
-def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
+def test_without_a_terminal_a_line_is_printed_now_and_then() -> None:
     shown = Shown(terminal=False)
     with shown.display.bar:
         shown.display.begin("starting Spark …")
@@ -50,7 +50,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
     assert words(BUSY) == "batch 2: adding up 1,000 events, 3 of 8 tasks, 4,000 rows done (2,000/s)"
 
 
-def test_on_a_terminal_a_line_moves_and_is_gone_at_the_end() -> None:
+def test_on_a_terminal_a_line_is_updated_and_removed_at_the_end() -> None:
     shown = Shown(terminal=True)
     with shown.display.bar:
         shown.display.begin("starting Spark …")
@@ -63,7 +63,7 @@ def test_on_a_terminal_a_line_moves_and_is_gone_at_the_end() -> None:
     assert shown.text.endswith("\x1b[2K")
 
 
-def test_programs_are_told_of_each_batch_and_now_and_then_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_reports_each_batch_and_long_batches_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     shown = Shown(terminal=True, as_json=True)
     with shown.display.bar:
         shown.display.begin("starting Spark …")
@@ -83,7 +83,7 @@ def test_progress_is_written_to_standard_error(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == "starting \\x1b[2J Spark\n"
 
 
-def test_how_much_of_how_much() -> None:
+def test_shares_are_shown() -> None:
     assert share(Progress()) == (0, None)
     assert share(BUSY) == (3, 8)
     assert share(Progress(rows=30, before_rows=20, total_rows=99, tasks=1)) == (50, 99)
@@ -103,7 +103,7 @@ def test_how_much_of_how_much() -> None:
         ),
     ],
 )
-def test_the_last_line_says_what_is_done_and_what_is_not(progress: Any, text: str) -> None:
+def test_the_last_line_says_what_is_done_and_what_remains(progress: Any, text: str) -> None:
     assert ending(progress, once=True).endswith(text)
     assert ending(progress, once=True).startswith("interrupted: 10 rows in 2.0 s, in 1 batches, are done") is not (
         progress.done

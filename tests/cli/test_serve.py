@@ -1,4 +1,4 @@
-"""``penstock serve`` and ``penstock config``, as an operator meets them."""
+"""``penstock serve`` and ``penstock config``, used as an operator does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FREE = ["--phpmq=127.0.0.1:0", "--sspq=off", "--kokaq=off"]
 
 
 class Serving(subprocess.Popen[str]):
-    """A broker that was started by its command."""
+    """A broker started by its command."""
 
     def __init__(self, folder: Path, *arguments: str, **env: str) -> None:
         self.ready = folder / "ready.json"
@@ -33,7 +33,7 @@ class Serving(subprocess.Popen[str]):
         super().__init__(command, stderr=subprocess.PIPE, text=True, env=environment(**env), cwd=folder)
 
     def listeners(self) -> list[dict[str, str]]:
-        """What the ready file says, once it is there."""
+        """The listeners in the ready file, once it exists."""
         until = time.monotonic() + 20
         while not self.ready.exists():
             assert self.poll() is None, self.communicate()[1]
@@ -46,7 +46,7 @@ class Serving(subprocess.Popen[str]):
         return listeners
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Exit code and log."""
+        """Send a signal. Returns exit code and log."""
         self.send_signal(number)
         log = self.communicate(timeout=20)[1]
         return self.returncode, log
@@ -92,7 +92,7 @@ class TestLife:
         assert "warning ephemeral" in log
         assert not (tmp_path / "data").exists()
 
-    def test_systemd_is_told(self, tmp_path: Path) -> None:
+    def test_systemd_is_notified(self, tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.bind(str(tmp_path / "notify"))
             channel.settimeout(20)
@@ -101,7 +101,7 @@ class TestLife:
                 assert broker.end()[0] == 0
             assert channel.recv(100) == b"STOPPING=1"
 
-    def test_tls_as_the_page_has_it(self, tmp_path: Path) -> None:
+    def test_tls_as_documented(self, tmp_path: Path) -> None:
         page = (ROOT / "docs" / "operations.md").read_text()
         block = next(text for text in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "openssl" in text)
         script = "\n".join(line for line in block.splitlines() if not line.startswith("penstock"))
@@ -207,7 +207,7 @@ class TestConfig:
         assert penstock("config", "check", PENSTOCK_CONFIG=str(file)).code == 0
         assert penstock("config", "check", file, "--json").json == [{"ok": True, "error": None, "unknown": []}]
 
-    def test_check_finds_fault(self, tmp_path: Path) -> None:
+    def test_check_reports_a_fault(self, tmp_path: Path) -> None:
         file = tmp_path / "x.toml"
         file.write_text("\n[limits]\nconnections = 0\n")
         fault = f"{file}, line 3: limits.connections: 0 is not accepted; it is a whole number from 1 up"
@@ -215,7 +215,7 @@ class TestConfig:
         outcome = penstock("config", "check", file, "--json")
         assert (outcome.code, outcome.json) == (2, [{"ok": False, "error": fault, "more": []}])
 
-    def test_show_tells_origins(self, tmp_path: Path) -> None:
+    def test_show_reports_origins(self, tmp_path: Path) -> None:
         file = tmp_path / "x.toml"
         file.write_text("[limits]\nqueues = 5\n")
         out = penstock("config", "show", "--config", file, "--durability=os", PENSTOCK_LOG_LEVEL="debug").out
@@ -231,7 +231,7 @@ class TestConfig:
         assert report["origins"]["ephemeral"] == "the flag --ephemeral"
         assert report["origins"]["data"] == "default"
 
-    def test_show_keeps_passwords_to_itself(self) -> None:
+    def test_show_hides_passwords(self) -> None:
         url = "postgresql://mq:hush@h/d?sslpassword=hush&lease=5"
         shown = penstock("config", "show", PENSTOCK_JOURNAL_URL=url).out
         [report] = penstock("config", "show", "--json", PENSTOCK_JOURNAL_URL=url).json
@@ -247,8 +247,8 @@ class TestConfig:
         assert lines["token"] != made["token"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there a process can change what others see of it")
-def test_others_do_not_see_a_password_in_the_arguments() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux a process can change its visible arguments")
+def test_passwords_in_arguments_are_hidden_from_other_users() -> None:
     program = """from pathlib import Path
 from penstock.cli.process_arguments import hide_passwords
 hide_passwords()
@@ -259,8 +259,8 @@ print(Path("/proc/self/cmdline").read_text())"""
     assert seen.split("\0")[-4:-1] == shown
 
 
-def test_variables_of_a_service_do_not_end_it(tmp_path: Path) -> None:
-    """Kubernetes puts these into every container beside a service named penstock; a misspelt one is reported."""
+def test_variables_of_a_service_do_not_end_the_broker(tmp_path: Path) -> None:
+    """Kubernetes sets such variables in containers beside a service named penstock. A misspelt option is reported."""
     others = {
         "PENSTOCK_PORT": "tcp://10.0.0.1:9100",
         "PENSTOCK_SERVICE_HOST": "10.0.0.1",
@@ -307,6 +307,6 @@ print(unneeded, "numpy" in sys.modules, len(os.listdir("/proc/self/task")), gc.i
 """
 
 
-def test_a_start_loads_what_it_needs_and_no_threads() -> None:
+def test_a_start_imports_only_what_it_needs_and_starts_no_threads() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     assert done.stderr == "set() True 1 True\n"

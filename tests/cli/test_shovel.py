@@ -1,4 +1,4 @@
-"""``penstock shovel``: nothing is lost, whatever happens on the way."""
+"""``penstock shovel``: nothing is lost when it is interrupted, killed or refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def url(broker: BrokerProcess, protocol: str) -> str:
-    """A queue of its own, where the protocol has more than one."""
+    """The URL of a new queue, if the protocol supports several."""
     name = f"q{next(numbers)}"
     return broker.url(protocol, {"phpmq": f"/{name}", "sspq": "", "kokaq": f"/default/{name}"}[protocol])
 
@@ -62,7 +62,7 @@ def test_between_protocols(broker: BrokerProcess, source: str, destination: str)
     assert content(here) == []
 
 
-def test_what_a_message_has_goes_along(broker: BrokerProcess) -> None:
+def test_properties_of_messages_are_moved_too(broker: BrokerProcess) -> None:
     here, there = url(broker, "kokaq"), url(broker, "kokaq")
     with connect(here) as client:
         client.publish("x", ttl=1000, priority=7, correlation_id=b"c")
@@ -90,7 +90,7 @@ def test_a_rate(broker: BrokerProcess) -> None:
     assert time.monotonic() - began > 1
 
 
-def test_ctrl_c_and_on(broker: BrokerProcess) -> None:
+def test_resuming_after_ctrl_c(broker: BrokerProcess) -> None:
     here, there = url(broker, "phpmq"), url(broker, "kokaq")
     fill(here, BODIES)
     command = [*COMMAND, "shovel", here, there, "--rate=50", "--json"]
@@ -104,8 +104,8 @@ def test_ctrl_c_and_on(broker: BrokerProcess) -> None:
     assert content(there) == BODIES
 
 
-def test_killed_and_on(broker: BrokerProcess) -> None:
-    """What was confirmed and not yet removed is sent again, and noticed by its request ID."""
+def test_resuming_after_a_kill(broker: BrokerProcess) -> None:
+    """Messages confirmed but not yet removed are sent again, and detected by their request ID."""
     here, there = url(broker, "phpmq"), url(broker, "kokaq")
     fill(here, BODIES)
     for _ in range(3):

@@ -65,7 +65,7 @@ def test_files(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "x.CSV").read_text() == "one\n1\n"
 
 
-def test_more_rows_are_told(run: Run) -> None:
+def test_omitted_rows_are_reported(run: Run) -> None:
     done = run("from range(10)", "--rows=3")
     assert len(done.out.splitlines()) == 4
     assert "there are more rows than these 3" in done.err
@@ -87,7 +87,7 @@ def test_more_rows_are_told(run: Run) -> None:
         (["select 1", "--memory=1"], "--memory"),
     ],
 )
-def test_what_is_wrong_is_told(run: Run, arguments: list[str], words: str) -> None:
+def test_bad_queries_are_explained(run: Run, arguments: list[str], words: str) -> None:
     done = run(*arguments)
     assert done.code == 2
     assert words in done.err

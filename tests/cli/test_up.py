@@ -1,4 +1,4 @@
-"""``penstock up``: everything with one command; interrupted, killed, and up again."""
+"""``penstock up``: everything with one command; interrupted, killed, and started again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folders(where: Path) -> list[str]:
 
 
 def start(where: Path, *arguments: str) -> subprocess.Popen[str]:
-    """In a session of its own, as in a terminal of its own."""
+    """Start it in a session of its own, like in a separate terminal."""
     return subprocess.Popen(
         [sys.executable, "-m", "penstock", "up", *folders(where), *FREE, "--json", *arguments],
         env=environment(),
@@ -42,13 +42,13 @@ def start(where: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str], number: int) -> tuple[str, str]:
-    """Send a signal, and wait for the last word."""
+    """Send a signal, and wait for the end. Returns standard output and standard error."""
     process.send_signal(number)
     return process.communicate(timeout=120)
 
 
 def check_the_login_link(report: dict[str, Any]) -> None:
-    """It is the console's address, and its token, which is behind the #, logs in an admin."""
+    """It leads to the console, and the token in its fragment logs in an admin."""
     link = urlsplit(report["console"])
     assert f"{link.scheme}://{link.netloc}" == report["addresses"]["http"]
     assert link.query == ""
@@ -59,7 +59,7 @@ def check_the_login_link(report: dict[str, Any]) -> None:
 
 
 def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
-    """Whatever was cut off before, the demo after it must count exactly, with all that the journal has."""
+    """After an interrupted and a killed run, the demo's counts must still equal the journal's exactly."""
     first = start(tmp_path)
     assert first.stdout is not None
     report: dict[str, Any] = json.loads(first.stdout.readline())
@@ -67,7 +67,7 @@ def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
     check_the_login_link(report)
     sent = penstock("send", f"phpmq://{report['addresses']['phpmq']}/jobs", "one", "two")
     assert sent.code == 0, sent
-    first.kill()  # nobody is left to stop the others; they end by themselves, and the next run waits for that
+    first.kill()  # its processes end by themselves, and the next run waits for that
     first.communicate(timeout=60)
 
     second = start(tmp_path, "--demo")
@@ -88,7 +88,7 @@ def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
     assert (tmp_path / "lake" / "insight" / "report.html").exists()
 
 
-def test_a_login_link_holds_until_it_is_revoked(tmp_path: Path) -> None:
+def test_a_login_link_works_until_it_is_revoked(tmp_path: Path) -> None:
     with WebBroker(tmp_path) as broker:
         address, file = broker.addresses["http"], tmp_path / "admin-token"
         login = create_login_link(address, file)
@@ -98,7 +98,7 @@ def test_a_login_link_holds_until_it_is_revoked(tmp_path: Path) -> None:
         login.revoke()
         with pytest.raises(AssertionError, match="is unknown"):
             check_the_login_link(report)
-        file.write_text("of another broker")
+        file.write_text("another broker's token")
         assert create_login_link(address, file) is None
         assert create_login_link(address, tmp_path / "missing") is None
 
@@ -112,7 +112,7 @@ def test_an_address_that_is_taken(tmp_path: Path) -> None:
     assert address in outcome.err
 
 
-def test_a_lake_that_can_not_be(tmp_path: Path) -> None:
+def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     outcome = penstock("up", *folders(tmp_path), *FREE)
     assert outcome.code == 3
@@ -125,7 +125,7 @@ def test_wrong_use() -> None:
     assert penstock("up", "--every", "never").code == 2
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_discrepancies_are_reported(tmp_path: Path) -> None:
     """A table that lacks a row, has one twice, or counts wrong must not pass."""
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
@@ -153,8 +153,8 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_pipeline_died_of() -> None:
-    """The line that says something is told."""
+def test_the_cause_of_a_pipelines_failure_is_reported() -> None:
+    """The reported line is the one that names the cause."""
     driver = pytest.importorskip("penstock.demo.driver")
     full = OSError("An error occurred while calling o63.start.\n: java.io.IOException: No space left\n\tat x.y.Z")
     assert driver.failed({"archive": full}) == Failed(reason="archive: java.io.IOException: No space left")

@@ -1,4 +1,4 @@
-"""The demo's traffic while its broker and its database's primary are killed: every client's count is the journal's."""
+"""The demo's traffic while its broker and its database's primary are killed: clients and journal count the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.commands import penstock
 FREE = [part for name in ("phpmq", "sspq", "kokaq", "flight") for part in (f"--{name}", "127.0.0.1:0")]
 
 
-def test_nothing_is_lost_or_doubled_by_the_losses(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_by_a_failover(tmp_path: Path) -> None:
     lock = RunLock(tmp_path / "lock")
     setup = FailoverSetup()
     serving: list[BrokerProcess] = []
@@ -51,7 +51,7 @@ def test_nothing_is_lost_or_doubled_by_the_losses(tmp_path: Path) -> None:
         lock.release()
 
 
-def test_a_database_of_our_own_is_for_the_demo() -> None:
+def test_a_database_of_its_own_needs_the_demo() -> None:
     refused = penstock("up", "--journal", "postgresql")
     assert refused.code == 2
     assert "--demo" in refused.err

