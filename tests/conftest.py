@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
     from penstock.demo.postgresql import Server
 
-# The same examples every time (a failure on one machine is a failure on all), no stop-watch (machines are busy), and
-# nothing written into the checkout. Coverage-guided fuzzing is where new inputs come from.
-#: Of each property, unless a test says how many.
+# Deterministic examples, so that a failure is reproducible everywhere; no deadlines, because machines are busy; and
+# nothing written into the checkout. New inputs come from coverage-guided fuzzing.
+#: Examples of each property, unless a test sets its own number.
 EXAMPLES = int(os.environ.get("HYPOTHESIS_EXAMPLES", "100"))
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, max_examples=EXAMPLES)
 settings.load_profile("repeatable")
 
-#: Kills, clusters, browsers and whole runs, as what their names begin with. ``scripts/test --quick`` leaves them
-#: out, and everything that has the Spark session.
+#: Name prefixes of long tests: kills, clusters, browsers and whole runs. ``scripts/test --quick`` skips them, and
+#: all tests that use the Spark session.
 LONG = (
     "cli/test_pipeline.py",
     "cli/test_up.py",
@@ -55,8 +55,8 @@ LONG = (
     "test_setup.py",
 )
 
-#: What replaces parts of modules, counts the interpreter's steps, or refers weakly to what may be compiled, as what the
-#: names begin with: left out where compiled modules are used.
+#: Name prefixes of tests that patch modules, count bytecodes, or hold weak references to objects that may be compiled:
+#: skipped when compiled modules are used.
 FROM_SOURCE = (
     "core/test_budget.py",
     "journal/test_committer.py::test_a_slow_commit_leaves_the_next_to_the_thread",
@@ -79,17 +79,17 @@ os.environ.setdefault("PENSTOCK_COMPILED", "off")
 
 from penstock import compiled  # noqa: E402 - which looks at that variable
 
-# A run started in the background of a script inherits that Ctrl-C is ignored, and so would every command it starts. The
-# tests of Ctrl-C need it as it is on a terminal.
+# A run in the background of a script inherits that SIGINT is ignored, and so would every command that it starts. The
+# tests of Ctrl-C need the terminal's default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what takes long. For ``-n 2``: a file stays with one process, and all that share the Spark session do.
+    """Mark long tests. For ``-n 2``, keep each file, and all tests that share the Spark session, in one process.
 
-    Those come first: they are the longest piece that can't be split, so the other process has enough to do beside them.
+    Spark's tests run first: they are the longest indivisible part, so the other process has enough work beside them.
     """
     if compiled.state is compiled.State.USED:
         items[:] = [item for item in items if not item.nodeid.removeprefix("tests/").startswith(FROM_SOURCE)]
@@ -104,7 +104,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session of a whole run: starting one takes ten seconds. It is started for the first who asks."""
+    """The shared Spark session of a run. It takes ten seconds to start, so it is started on first use."""
     from support.sparks import shared_session
 
     with shared_session(tmp_path_factory.mktemp("spark")) as found:
@@ -113,7 +113,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """The one PostgreSQL server of a test process."""
+    """The shared PostgreSQL server of a test process."""
     from support.postgres import running_server
 
     with running_server() as found:
@@ -131,7 +131,7 @@ def database(postgres: Server) -> Iterator[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder() -> Iterator[None]:
-    """A broker that is killed can't remove its private socket: processes of ours make theirs where it is swept up."""
+    """Put private sockets into a folder that is removed afterwards, because a killed broker can't remove its own."""
     folder = tempfile.mkdtemp(prefix="pn")
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = folder

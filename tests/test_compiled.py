@@ -1,4 +1,4 @@
-"""Modules that may be compiled: that they do the same compiled, and are used only where they are up to date."""
+"""Compiled modules behave like their sources, and are used only while they are up to date."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.compiled import MODULES, State, build
 from support.commands import penstock
 
 ROOT = Path(__file__).parents[1]
-#: The tests of what is compiled, but for those that only know the sources (``conftest.py``).
+#: The tests of compiled modules, except those that need the sources (``conftest.py``).
 PARTS = {
     "core": ["tests/core"],
     "codecs": ["tests/wire"],
@@ -36,7 +36,7 @@ PARTS = {
 
 @pytest.fixture(scope="module")
 def compiled_modules() -> None:
-    """They are compiled, now if need be. Without a C compiler there is nothing to test."""
+    """Compile the modules if needed. Skip without a C compiler."""
     try:
         build.check_tools()
     except build.CompileError as error:
@@ -49,7 +49,7 @@ def compiled_modules() -> None:
 class TestCompiled:
     @pytest.mark.parametrize("tests", PARTS.values(), ids=PARTS)
     def test_it_does_the_same(self, tests: list[str]) -> None:
-        """Tests of what is compiled once more, with fewer examples of each property."""
+        """Run the tests of the compiled modules again, with fewer examples of each property."""
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         done = subprocess.run(
             command,
@@ -80,7 +80,7 @@ class TestCompiled:
         assert penstock("--version", PENSTOCK_COMPILED="auto").out.endswith(" (compiled)\n")
         again = penstock("compile", PENSTOCK_COMPILED="auto")
         assert (again.code, again.err) == (0, "compiled already, and up to date\n")
-        assert build.compile_modules() is False  # nor twice, by two that were started at the same time
+        assert build.compile_modules() is False  # as in a run that waited for a concurrent one
         again = penstock("compile", "--json", PENSTOCK_COMPILED="off")
         assert (again.code, again.json, again.err) == (0, [{"modules": len(MODULES), "made": False}], "")
 
@@ -89,7 +89,7 @@ class TestCompiled:
         for module in (build, compiled):
             monkeypatch.setattr(module, "MODULES", (*MODULES, "penstock.core.there_is_none"))
         assert compiled.begin() is State.BROKEN
-        assert not build.is_compiled()  # so that `penstock compile`, which is what that state asks for, does it
+        assert not build.is_compiled()  # so that `penstock compile`, the remedy for that state, works
 
 
 class TestWhetherTheyAreUsed:
@@ -146,7 +146,7 @@ class TestWhetherTheyAreUsed:
         [("yes", " is auto, off or required, not 'yes'"), ("required", "=required, but Penstock runs from source: ")],
     )
     def test_the_command_says_in_a_line_what_is_refused(self, tmp_path: Path, word: str, reason: str) -> None:
-        """With a copy of what it takes, in which nothing is compiled."""
+        """Uses a copy of the sources in which nothing is compiled."""
         for part in ("__init__.py", "compiled/__init__.py", "cli/__init__.py", "cli/entry.py"):
             (tmp_path / "penstock" / part).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "src" / "penstock" / part, tmp_path / "penstock" / part)
@@ -209,7 +209,7 @@ class TestBuild:
         assert [path.name for path in (tmp_path / "native").iterdir()] == [".lock"]
 
     def test_a_removal_that_is_interrupted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is left is not taken for something that was compiled, and goes with the next removal."""
+        """The remains do not count as compiled modules, and the next removal deletes them."""
         monkeypatch.setattr(build, "FOLDER", tmp_path)
         folder = tmp_path / f"{compiled.prefix()}0123456789abcdef"
         for part in ("a", "b"):
@@ -230,7 +230,7 @@ class TestBuild:
 class TestWheel:
     @pytest.fixture
     def hook(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-        """The build hook, without hatchling, which is only there while a wheel is built."""
+        """The build hook, without hatchling, which is only installed while a wheel is built."""
         interface = ModuleType("interface")
         interface.BuildHookInterface = dict  # type: ignore[attr-defined]  # any class that takes a parameter
         monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)

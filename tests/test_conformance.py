@@ -1,4 +1,4 @@
-"""docs/protocols/conformance.md: every statement has its place and its test, and all of them exist."""
+"""docs/protocols/conformance.md names an existing place and an existing test for every statement."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_statement_is_there_once() -> None:
 def test_every_place_exists() -> None:
     for row in rows():
         if row.place == "–":
-            assert row.shown.startswith("not so: "), f"{row.number} is held nowhere, and no reason is given"
+            assert row.shown.startswith("not so: "), f"{row.number} has neither a place nor a reason for its absence"
         else:
             assert (ROOT / "src" / "penstock" / row.place.strip("`")).is_file(), row.place
 
@@ -69,4 +69,4 @@ def test_every_test_exists() -> None:
             elif "::" in reference:
                 assert reference in tests, f"{row.number}: there is no test {reference}"
                 known += 1
-        assert known or row.place == "–", f"{row.number} is shown by nothing"
+        assert known or row.place == "–", f"{row.number} has no test"

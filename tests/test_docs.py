@@ -1,4 +1,4 @@
-"""The pages stay true: their Python runs, their output is what it prints, and their links lead somewhere."""
+"""The pages stay true: their Python runs and prints the shown output, and their links resolve."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.brokers import BrokerProcess
 ROOT = Path(__file__).parents[1]
 ROOMS = sorted(ROOT.glob("src/penstock/**/README.md"))
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md"), *ROOMS]
-#: A page talks to a broker at its default addresses. Here it is a broker of the test's own, on other ports.
+#: Pages use a broker's default addresses. Tests replace them with those of their own broker.
 DEFAULTS = {"127.0.0.1:9100": "phpmq", "127.0.0.1:8888": "sspq", "127.0.0.1:9420": "kokaq", "127.0.0.1:8815": "flight"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -38,7 +38,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a page's headings get where repositories are shown."""
+    """The anchors that code hosts generate for a page's headings."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -51,7 +51,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def with_broker(text: str, request: pytest.FixtureRequest) -> str:
-    """The text, with the addresses of a broker that is there. One is started for the first page that needs it."""
+    """The text, with the addresses of a real broker, which is started for the first page that needs it."""
     if not any(f"://{address}" in text for address in DEFAULTS):
         return text
     live: BrokerProcess = request.getfixturevalue("broker")
@@ -62,10 +62,10 @@ def with_broker(text: str, request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=name)
 def test_python_on_the_page_runs(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Blocks share their names from top to bottom. A ``text`` block right after one shows what it prints."""
+    """Blocks share one namespace from top to bottom. A ``text`` block right after one shows its output."""
     names: dict[str, object] = {}
     if any("penstock.spark" in text for _, text in blocks(page)):
-        request.getfixturevalue("spark")  # the one that the page then gets, too
+        request.getfixturevalue("spark")  # the page then gets the same one
     printed = ""
     for language, text in blocks(page):
         if language == "python":
@@ -86,7 +86,7 @@ def test_sql_for_duckdb_is_sql(page: Path, query: str) -> None:
     assert duckdb.extract_statements(query)
 
 
-#: Tables that we make, and the page that describes each.
+#: Our tables, by the page that describes them.
 TABLES = {
     "journal.md": (arrow.EVENTS, arrow.MESSAGES),
     "pipelines.md": (FRAMES, *INSIGHT.values()),

@@ -1,4 +1,4 @@
-"""Every example runs as its first lines say, and prints what they say."""
+"""Every example runs with the command in its docstring, and prints the output there."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PROTOCOLS = {"9100": "phpmq", "8888": "sspq", "9420": "kokaq"}
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    # The defaults of a broker, but for the ports: an example must not need special settings.
+    # A broker's defaults except the ports, because an example must not need special settings.
     with BrokerProcess(tmp_path_factory.mktemp("broker"), kokaq=[{"address": "127.0.0.1:0"}]) as live:
         yield live
 
 
 def promised(example: Path) -> tuple[str, str]:
-    """The command line and the output that the docstring shows."""
+    """The command line and the output in the docstring."""
     docstring = ast.get_docstring(ast.parse(example.read_text())) or ""
     before, _, after = docstring.partition("\nprints\n\n")
     return before.rsplit("\n\n", 2)[1].strip(), textwrap.dedent(after) + "\n"

@@ -1,4 +1,4 @@
-"""Which package may import which, and what the pure ones must not touch.
+"""Which package may import which, and the modules that pure packages must not import.
 
 Read from the source, not by importing it, so that an import inside a function counts as well.
 """
@@ -20,7 +20,7 @@ from penstock.protocols import BUILT_IN
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "penstock"
 
-#: What a broker is put together from.
+#: The packages of a broker.
 _SERVED = {"compiled", "schema", "patterns", "companions", "protocols", "wire", "core", "journal", "flight", "admin"}
 _SERVED |= {"tls_errors"}
 
@@ -48,13 +48,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": _SERVED | {"hosts", "client", "spark", "server", "demo", "bench"},
 }
 
-#: Whoever imports one of these could look at a clock, a die, a thread or a socket, or hide an arrow from this test.
+#: With one of these, a module could use a clock, randomness, threads or sockets, or hide an import from this test.
 WORLD = {"asyncio", "concurrent", "importlib", "multiprocessing", "random", "secrets", "select", "selectors", "socket"}
 WORLD |= {"ssl", "subprocess", "threading", "time"}
 FILES = {"io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 PURE = {"wire": WORLD, "schema": WORLD | FILES, "core": WORLD | FILES}
 
-#: What a journal is made of: for its own package alone. All others open journals by ``open_journal``, see ``contract``.
+#: A journal's internals, private to its package. Other packages call ``open_journal``, see ``contract``.
 INSIDE = {
     "journal": (
         "penstock.journal.files",
@@ -93,18 +93,18 @@ INNER: dict[str, dict[str, set[str]]] = {
     },
 }  # fmt: skip
 
-#: Modules that are no package: the first one leads imports to what was compiled, and the command belongs to cli.
+#: Top-level modules: the first redirects imports to compiled modules, and the command belongs to cli.
 ALONE = {"__init__": "compiled", "__main__": "cli"}
 
 
 def owner_of(place: Path) -> str | None:
-    """Whose arrows a file follows: its folder's, or, beside the folders, its own."""
+    """The entry whose arrows apply to a file: its folder, or for a top-level module itself."""
     name = place.parts[0].removesuffix(".py")
     return ALONE.get(name, name)
 
 
 def imported(source: str, package: str) -> Iterator[str]:
-    """The full name of everything that a module of this package imports, wherever in the module it does so."""
+    """The full names of all imports of a module in this package, including those in functions."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -115,7 +115,7 @@ def imported(source: str, package: str) -> Iterator[str]:
 
 
 def violations(package: Path) -> list[str]:
-    """What is wrong with the imports under this folder, one line each."""
+    """The forbidden imports under this folder, one line each."""
     found = []
     for path in sorted(package.rglob("*.py")):
         place = path.relative_to(package)
@@ -134,7 +134,7 @@ def violations(package: Path) -> list[str]:
 
 
 def inner_violations(package: Path) -> list[str]:
-    """Imports against ``INNER`` under this folder, one line each. Imports inside of functions count too."""
+    """Imports that violate ``INNER`` under this folder, one line each, including those in functions."""
     found = []
     for folder in filter(Path.is_dir, map(package.joinpath, INNER)):
         outer, rows = folder.name, INNER[folder.name]
@@ -151,7 +151,7 @@ def inner_violations(package: Path) -> list[str]:
 
 
 def not_in_the_table(package: Path) -> list[str]:
-    """Folders and modules that the table does not have."""
+    """Folders and modules missing from the table."""
     names = [path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"]
     return sorted(name for name in names if name not in {*MAY_IMPORT, *ALONE, "__pycache__"})
 
@@ -169,7 +169,7 @@ def test_no_sub_package_imports_what_it_may_not() -> None:
 
 
 def test_the_parts_of_protocols_are_in_the_packages_that_load_them() -> None:
-    """They are named in a table, not imported, so the arrows could not tell."""
+    """They are named in a table, not imported, so the arrows do not cover them."""
     packages = {"listener": "server", "session": "server", "client": "client", "capture": "spark", "load": "bench"}
     for protocol in BUILT_IN:
         for part, owner in packages.items():
@@ -178,7 +178,7 @@ def test_the_parts_of_protocols_are_in_the_packages_that_load_them() -> None:
 
 
 def test_three_modules_of_the_journal_know_the_driver() -> None:
-    """And it is imported when it is asked for, so that all others do without."""
+    """And it is imported on demand, so that other uses do not need it."""
     knows = {
         path.relative_to(PACKAGE).as_posix()
         for path in (PACKAGE / "journal").rglob("*.py")
@@ -208,13 +208,13 @@ def test_the_page_of_the_server_shows_its_table() -> None:
 
 
 def shown_table(page: Path) -> dict[str, set[str]]:
-    """The arrows as a page shows them: rows of a name, what it may import, and the reason."""
+    """The arrows in a page's table: rows of a name, its permitted imports, and the reason."""
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page.read_text(), re.MULTILINE)
     return {owner: set(re.findall(r"`(\w+)`", may)) for owner, may in rows}
 
 
 class TestTheTestItself:
-    """A wrong import of every form, in a tree made for it, must be noticed."""
+    """Every form of forbidden import, in a generated tree, must be found."""
 
     def tree(self, folder: Path, file: str, source: str) -> Path:
         path = folder / file

@@ -1,4 +1,4 @@
-"""Every parser of what a peer or an operator sends has a bound, and an attack that exceeds it."""
+"""Every parser of input from peers or operators has a bound, and an attack that exceeds it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.admin.routes import ROUTES
 from support.parsers import ATTACKS, OURS
 
 PACKAGE = Path(__file__).parents[1] / "src" / "penstock"
-#: Calls that parse a text or bytes of any size.
+#: Calls that parse text or bytes of any size.
 PARSERS = {
     "tomllib.loads", "tomllib.load", "json.loads", "json.load", "msgspec.json.decode", "msgspec.msgpack.decode",
     "msgspec.json.Decoder", "msgspec.msgpack.Decoder", "csv.reader", "csv.DictReader", "parse_qsl", "parse_qs",
@@ -91,7 +91,7 @@ def unbounded(kind: types.Type, place: str, seen: set[type]) -> Iterator[str]:
 
 
 def test_every_field_of_a_request_is_bounded() -> None:
-    """Payloads alone are as long as the limit of payloads says, and are kept as they came."""
+    """Only payloads may be as long as the payload limit, because they are stored unparsed."""
     found = {
         place
         for route in ROUTES

@@ -1,4 +1,4 @@
-"""Patterns of names: what they match, what matching costs at worst, and that one module alone interprets them."""
+"""Name patterns: their matches, the worst-case cost, and that a single module interprets them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from penstock.patterns import beginning, fits, fits_queue, has_wildcards, includ
 
 PACKAGE = Path(__file__).parents[1] / "src" / "penstock"
 MATCHER = "patterns.py"
-#: The console's own, which asks only whether a text has wildcards.
+#: The console's own pattern, which only checks whether a text contains wildcards.
 CONSOLE_MATCHER = "admin/console/lib/patterns.js"
-#: Processor time that a child may use for patterns which a backtracking matcher would take years for.
+#: CPU time that a child may use for patterns that would take a backtracking matcher years.
 SECONDS = 20
 
 
 def reference(pattern: str, text: str) -> bool:
-    """The definition, character by character: which prefixes of the text the pattern matches so far."""
+    """The definition, character by character: tracks the prefixes of the text that the pattern matches so far."""
     reached = {0}
     for sign in pattern:
         if sign == "*":
@@ -59,7 +59,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("pattern", "text"), HOSTILE, ids=range(len(HOSTILE)))
 def test_no_pattern_takes_long(pattern: str, text: str) -> None:
-    """In a process of its own, as nothing stops a matcher that backtracks; and many times, as lists have many names."""
+    """In a process of its own, because backtracking can't be interrupted; and repeatedly, because lists are long."""
     code = f"from penstock.patterns import fits\nprint(*(fits({pattern!r}, {text!r}) for _ in range(2000)))"
 
     def limit() -> None:
@@ -97,7 +97,7 @@ SEARCHES = {"split", "rsplit", "partition", "rpartition", "replace", "find", "in
 
 
 def interpretations(source: str) -> Iterator[str]:
-    """Where a module makes a matcher of data, or looks for wildcards in a text."""
+    """Places where a module builds a matcher from data, or looks for wildcards in a text."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names=names):
@@ -120,7 +120,7 @@ def interpretations(source: str) -> Iterator[str]:
 
 
 def compiles_data(source: str) -> Iterator[str]:
-    """Calls of ``re`` whose expression is neither a literal nor a constant of a module."""
+    """Calls of ``re`` whose expression is neither a literal nor a module constant."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr=name), args=[first, *_]) if name != "escape":

@@ -1,7 +1,7 @@
-"""A protocol from outside: a distribution beside Penstock adds one, and everything knows it, without a change here.
+"""Protocol plugins: a separate distribution adds a protocol to every command, without a change in Penstock.
 
-``tests/plugins/lines`` is such a distribution. It is not installed, so the test makes what an installer would make of
-its ``pyproject.toml``; all else are real processes.
+``tests/plugins/lines`` is such a distribution. It is not installed, so the test generates the metadata that an
+installer would make from its ``pyproject.toml``; the rest are real processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLUGIN = Path(__file__).parent / "plugins" / "lines"
 
 
 def installed(folder: Path, points: dict[str, str], name: str = "lines-protocol", path: Path = PLUGIN) -> str:
-    """What PYTHONPATH must be for a distribution with these entry points."""
+    """The PYTHONPATH for a distribution with these entry points."""
     information = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -52,7 +52,7 @@ class Broker:
 
     @contextmanager
     def running(self) -> Iterator[dict[str, str]]:
-        """The addresses, while it runs. It is killed at the end."""
+        """Run it, and kill it at the end. Yields its addresses."""
         ready = self.folder / "ready.json"
         ready.unlink(missing_ok=True)
         flags = ["--lines=127.0.0.1:0", "--phpmq=127.0.0.1:0", "--sspq=off", "--kokaq=off", "--log-format=json"]
@@ -118,7 +118,7 @@ def test_configuration(tmp_path: Path, path: str) -> None:
 
 
 def test_messages(broker: Broker) -> None:
-    """Published over Lines and confirmed: there after a kill, for Lines and for another protocol."""
+    """Messages confirmed over Lines survive a kill, and can be received over Lines and another protocol."""
 
     def run(*arguments: str, stdin: bytes = b"") -> Outcome:
         return penstock(*arguments, stdin=stdin, PYTHONPATH=broker.path)
@@ -150,7 +150,7 @@ def test_unsupported_features(path: str) -> None:
 
 
 def test_decode(broker: Broker, tmp_path: Path) -> None:
-    """What went over a real connection, both ways, becomes frames by the real command."""
+    """The real command decodes both directions of a real connection into frames."""
     sent = b"LINE PING\nLINE PUT jobs hello\nLINE GET jobs\n"
     with broker.running() as at:
         host, _, port = at["lines"].rpartition(":")

@@ -21,7 +21,7 @@ TOOLS = ["bash", "cat", "chmod", "cksum", "cp", "cut", "dirname", "mkdir", "rm",
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the scripts need bash")
 
-#: Stands for Python, inside .venv as well. What it is asked for goes to the log.
+#: Stands in for Python, also inside .venv, and logs its arguments.
 FAKE_PYTHON = """\
 #!{bash}
 printf '%s\\n' "$*" >> "$FAKE_LOG"
@@ -42,7 +42,7 @@ esac
 
 
 class Checkout:
-    """A copy of what the set-up needs, and the world it sees."""
+    """A copy of the files that the set-up needs, and its environment."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "a checkout"
@@ -79,7 +79,7 @@ class Checkout:
         return process.returncode, out, err
 
     def asked(self, what: str) -> int:
-        """How often Python was asked for something that contains these words, so far."""
+        """How often Python's arguments contained these words so far."""
         return sum(what in line for line in self.log.read_text().splitlines()) if self.log.exists() else 0
 
 
@@ -115,12 +115,12 @@ class TestMissing:
         checkout.fake_python("python3.12")
         assert checkout.run()[0] == 0
 
-    def test_the_python_that_was_named_is_no_good(self, checkout: Checkout) -> None:
+    def test_an_unusable_named_python(self, checkout: Checkout) -> None:
         checkout.fake_python()
         code, _, err = checkout.run(PYTHON="/missing/python")
         assert (code, err) == (3, "set-up: PYTHON=/missing/python is not a Python 3.11 or newer.\n")
 
-    def test_the_python_that_was_named_is_taken(self, checkout: Checkout) -> None:
+    def test_a_named_python_is_used(self, checkout: Checkout) -> None:
         checkout.fake_python("my-python")
         assert checkout.run(PYTHON=str(checkout.bin / "my-python"))[0] == 0
 
@@ -149,7 +149,7 @@ class TestMissing:
         }
         code, _, err = checkout.run(**nowhere, PIP_NO_CACHE_DIR="1")
         assert code == 3, err
-        assert "ERROR:" in err, "pip's own words come first"
+        assert "ERROR:" in err, "pip's own output comes first"
         assert err.index("ERROR:") < err.index("set-up: pip could not install the dependencies")
 
     def test_no_atheris_is_no_error(self, checkout: Checkout) -> None:
@@ -165,7 +165,7 @@ class TestMissing:
         assert "set-up: nothing was compiled, so Penstock runs from source (penstock: no C compiler)\n" in err
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-    def test_no_right_to_write(self, checkout: Checkout) -> None:
+    def test_no_write_permission(self, checkout: Checkout) -> None:
         checkout.fake_python()
         checkout.root.chmod(0o555)
         try:
@@ -243,7 +243,7 @@ class TestAgain:
         assert checkout.run()[0] == 0
         assert checkout.asked("-m venv") == 2
 
-    def test_a_venv_of_somebody_else_is_left_alone(self, checkout: Checkout) -> None:
+    def test_a_foreign_venv_is_left_alone(self, checkout: Checkout) -> None:
         checkout.fake_python()
         theirs = checkout.root / ".venv" / "precious"
         theirs.mkdir(parents=True)
@@ -253,7 +253,7 @@ class TestAgain:
         assert theirs.exists()
 
     @pytest.mark.skipif(shutil.which("flock") is None, reason="without flock, two set-ups at once are not kept apart")
-    def test_two_at_once_set_up_once(self, checkout: Checkout) -> None:
+    def test_concurrent_runs_set_up_once(self, checkout: Checkout) -> None:
         checkout.fake_python()
         both = [checkout.start(FAKE_SLOW="0.3") for _ in range(2)]
         assert [process.communicate(timeout=60)[0] for process in both] == ["pytest ran\n"] * 2

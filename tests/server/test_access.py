@@ -1,4 +1,4 @@
-"""Who may do what: the rules alone."""
+"""Access rules, without a broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_without_rules_everybody_may_do_everything() -> None:
     assert Rights([], ANYBODY).allow("administer", "any", "queue")
 
 
-def test_with_rules_only_what_one_of_them_says() -> None:
+def test_with_rules_only_what_one_of_them_grants() -> None:
     rules = [AccessRule(may=["publish"], where=["a/*"]), AccessRule(may=["consume", "dead-letter"], where=["b/*"])]
     rights = Rights(rules, ANYBODY)
     every: tuple[Right, ...] = ("publish", "consume", "dead-letter", "administer")
@@ -111,7 +111,7 @@ def test_everything_that_a_rule_gives_must_match() -> None:
     assert not allows(Peer("11.0.0.1", "billing"), **rule)
 
 
-def test_a_peer_that_names_queues_without_end_is_not_remembered_without_end() -> None:
+def test_a_peer_that_names_endless_queues_fills_no_memory() -> None:
     rights = Rights([AccessRule(may=["publish"], where=["default/1*"])], ANYBODY)
     answers = [rights.allow("publish", "default", str(number)) for number in range(20_000)]
     assert sum(answers) == sum(str(number).startswith("1") for number in range(20_000))
@@ -125,7 +125,7 @@ def test_addresses() -> None:
 
 
 @pytest.mark.parametrize("rule", [{"network": "10.0.0.1/8"}, {"network": "here"}, {"where": [""]}])
-def test_rules_that_make_no_sense_are_errors(rule: dict[str, Any]) -> None:
+def test_invalid_rules_are_errors(rule: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"a network is as in|pattern"):
         AccessRule(may=["publish"], **rule)
 
@@ -140,17 +140,17 @@ class TestTokens:
         assert Rights([self.RULE], shown).allow("read", "a", "b")
         assert not Rights([self.RULE], shown._replace(token=token)).allow("read", "a", "b")
 
-    def test_the_hash_of_nothing_is_nobodys(self) -> None:
+    def test_the_hash_of_an_empty_token_grants_nothing(self) -> None:
         rule = AccessRule(token_sha256=hashlib.sha256(b"").hexdigest(), may=["read"])
         assert not Rights([rule], Peer("192.0.2.1")).allow("read", "a", "b")
 
-    def test_capital_letters_are_as_good(self) -> None:
+    def test_hashes_may_be_upper_case(self) -> None:
         rule = AccessRule(token_sha256=self.RULE.token_sha256.upper(), may=["read"])
         assert Rights([rule], Peer("192.0.2.1", token=self.TOKEN)).allow("read", "a", "b")
 
 
 class TestIdentity:
-    """To whom the names of readers and writers belong."""
+    """The owners of readers' and writers' names."""
 
     RULES = (
         AccessRule(network="10.0.0.0/8", may=["read"]),
@@ -179,7 +179,7 @@ class TestIdentity:
             (Peer("10.2.0.1", token="plain"), "token " + hashlib.sha256(b"plain").hexdigest()[:16]),
         ],
     )
-    def test_the_strongest_thing_that_is_shown_counts(self, peer: Peer, expected: str) -> None:
+    def test_the_strongest_credential_counts(self, peer: Peer, expected: str) -> None:
         assert allowed(self.RULES, peer).identity == expected
 
     def test_it_is_never_empty_with_rules_and_never_long(self) -> None:

@@ -37,7 +37,7 @@ from support.raw import (
 
 
 def name_of(rig: Rig) -> str:
-    """The one queue that all three can reach: that of the SSPQ listener."""
+    """The only queue that all three can reach: the SSPQ listener's."""
     return rig.sspq_name
 
 
@@ -81,7 +81,7 @@ def receive_kokaq(rig: Rig) -> bytes:
 @pytest.mark.parametrize("receive", [receive_phpmq, receive_sspq, receive_kokaq])
 @pytest.mark.parametrize("give", [send_phpmq, send_sspq, send_kokaq])
 def test_every_pair(rig: Rig, give: Callable[[Rig, bytes], None], receive: Callable[[Rig], bytes]) -> None:
-    """ "A message sent over one protocol can be received over any other": any bytes, and none, once each."""
+    """ "A message sent over one protocol can be received over any other": any payload, including an empty one, once."""
     for payload in (b"plain", b"", bytes(range(256)) * 200):
         give(rig, payload)
         assert receive(rig) == payload
@@ -132,7 +132,7 @@ class TestTimeToLive:
         assert TTL not in kokaq.ask(POP, queue).fields
 
     def test_it_expires_for_sspq_too(self, tcp_rig: Rig) -> None:
-        """What runs out over one protocol is a dead letter for the others."""
+        """A message that expires over one protocol is a dead letter for the others."""
         tcp_rig.phpmq().send(publish(name_of(tcp_rig), b"m", 1))
         tcp_rig.sspq().send(sspq(DEAD_RECEIVE)).expect(send(b"m", 255))
 
@@ -201,7 +201,7 @@ class TestRetries:
 
 class TestDeadLetters:
     def test_rejected_over_phpmq(self, rig: Rig) -> None:
-        """Rejected over PHPMQ, looked at over Kokaq, taken over SSPQ."""
+        """Rejected over PHPMQ, inspected over Kokaq, received over SSPQ."""
         name = name_of(rig)
         rig.kokaq().push(f"default/{name}", b"bad")
         peer = rig.phpmq().send(consume(name, 1))

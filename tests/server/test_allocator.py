@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system: measured on a process of its own."""
+"""Freed memory goes back to the system, measured in a separate process."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_large_blocks_go_back() -> None:
         command = [sys.executable, "-c", SCRIPT, how]
         kept[how] = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert kept["set"] < 2 * 2**20
-    assert kept["not set"] > 40 * 2**20, "the test does not see it"
+    assert kept["not set"] > 40 * 2**20, "the test cannot detect a leak"
 
 
 def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Peers of every bad kind, many at a time, while one that behaves is served; and nothing is left of them afterwards."""
+"""Crowds of bad peers of every kind, while a well-behaved client is served; afterwards nothing of them is left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHOLE = {
 
 @pytest.fixture(autouse=True, scope="module")
 def _many_files() -> Iterator[None]:
-    """The test, and the broker that it starts, have a few thousand sockets."""
+    """Let the test, and the broker that it starts, open a few thousand sockets."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 3 * (SLOW + IDLE)
     if before[1] != resource.RLIM_INFINITY and before[1] < wanted:
@@ -49,7 +49,7 @@ def _many_files() -> Iterator[None]:
 
 
 class Crowd:
-    """Many connections at a time, made and thrown away."""
+    """Many concurrent connections."""
 
     def __init__(self, broker: Broker) -> None:
         self._addresses = {each: broker.address(each).rpartition(":") for each in PROTOCOLS}
@@ -77,9 +77,9 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture
 def crowd(broker: Broker) -> Iterator[Crowd]:
-    """Whatever it does, the good client is served all the time, and all is as before when it has gone."""
+    """The good client is served throughout, and memory and descriptors are as before when the crowd has gone."""
     with Good(broker) as good:
-        wait_for(lambda: good.rounds > 5)  # what is made at the first use is made
+        wait_for(lambda: good.rounds > 5)  # first-use allocations are done
         descriptors, memory = descriptors_of(broker), memory_of(broker)
         crowd = Crowd(broker)
         yield crowd
@@ -89,7 +89,7 @@ def crowd(broker: Broker) -> Iterator[Crowd]:
 
 
 def is_over(channel: socket.socket) -> bool:
-    """Read until the end. False: it does not come."""
+    """Read until the end of the stream. False: it does not come."""
     try:
         while channel.recv(65536):
             pass
@@ -115,7 +115,7 @@ def test_many_that_do_nothing_and_many_that_never_finish(broker: Broker, crowd: 
 
 
 def noise() -> Iterator[bytes]:
-    """Garbage of many kinds: random, near misses, other protocols, one byte wrong."""
+    """Garbage of many kinds: random bytes, near misses, other protocols, single wrong bytes."""
     dice = random.Random(7)
     for size in (1, 3, 8, 9, 100, 5_000, 100_000):
         yield dice.randbytes(size)
@@ -153,7 +153,7 @@ def test_resets_at_every_byte(crowd: Crowd) -> None:
 
 
 def test_resets_while_much_is_sent_to_them(broker: Broker, crowd: Crowd) -> None:
-    """What they had goes back, every time."""
+    """Their messages go back every time."""
     filler = broker.dial("phpmq").send(publish("q", bytes(50_000)) * 200)
     watch = broker.kokaq()
     for _ in range(10):

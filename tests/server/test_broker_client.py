@@ -62,7 +62,7 @@ class Listener:
                 connection.sendall(answer)
 
     def hang_up(self) -> None:
-        """Close all connections, as a broker that ends does."""
+        """Close all connections, like a stopping broker."""
         for connection in self._open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -84,7 +84,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 
 
 class Door(Protocol):
-    """A client, whichever it is."""
+    """The interface that both clients share."""
 
     def ask(self, request: Request, kind: type[T]) -> T: ...
 
@@ -92,7 +92,7 @@ class Door(Protocol):
 
 
 class Waited:
-    """``AsyncBrokerClient`` on a loop of its own."""
+    """``AsyncBrokerClient`` with a blocking interface, on its own loop."""
 
     def __init__(self, path: str, patience: float) -> None:
         self._runner = asyncio.Runner()
@@ -132,7 +132,7 @@ def framed(value: object) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
-def test_a_question_and_its_answer(listener: Listener, door: Door) -> None:
+def test_a_request_and_its_answer(listener: Listener, door: Door) -> None:
     out = OutNow(position=7, messages=b"\x01" * 16)
     listener.answer = lambda request: framed(out)
     assert door.ask(Outs(), OutNow) == out
@@ -177,7 +177,7 @@ def test_a_process_with_many_files_uses_its_connections_again(listener: Listener
     assert listener.connections == 1
 
 
-def test_one_that_was_closed_meanwhile_is_replaced(listener: Listener, door: Door) -> None:
+def test_a_connection_closed_meanwhile_is_replaced(listener: Listener, door: Door) -> None:
     listener.answer = lambda request: framed(Allowed(open=True))
     door.ask(AskRights(address="x"), Allowed)
     listener.hang_up()

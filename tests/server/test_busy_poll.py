@@ -1,4 +1,4 @@
-"""Busy polling: only while bytes come at once, never for longer than a moment, and not while the disk is waited for."""
+"""Busy polling: only while requests follow answers at once, only briefly, and not while waiting for the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.inprocess import InProcess, running
 
 
 class Loop:
-    """One whose iterations are made by hand, and each takes a tenth of a moment."""
+    """An event loop that the test iterates; each iteration takes a tenth of ``MOMENT``."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -28,7 +28,7 @@ class Loop:
         return self.now
 
     def iterate(self) -> int:
-        """Until the loop would sleep. Returns how many iterations that were."""
+        """Iterate until the loop would sleep. Returns the number of iterations."""
         count = 0
         while self.soon:
             called, self.soon = self.soon, []
@@ -39,13 +39,13 @@ class Loop:
         return count
 
 
-def polling(processors: float = 2) -> tuple[Loop, BusyPoll]:
+def polling(cpus: float = 2) -> tuple[Loop, BusyPoll]:
     loop = Loop()
-    return loop, BusyPoll(loop, processors, loop.clock)
+    return loop, BusyPoll(loop, cpus, loop.clock)
 
 
 def pause(loop: Loop, poll: BusyPoll, seconds: float) -> None:
-    """Nothing to do for so long, and then bytes."""
+    """Be idle for some seconds, then receive bytes."""
     poll.idle()
     loop.now += seconds
     poll.busy()
@@ -86,7 +86,7 @@ def test_it_goes_on_as_long_as_they_come_at_once() -> None:
         assert len(loop.soon) == 1
         loop.now += MOMENT / 3
         poll.busy()
-        assert loop.iterate() == 1  # the look that was asked for finds that there is something to do
+        assert loop.iterate() == 1  # the scheduled poll finds work
     assert not loop.soon
 
 
@@ -101,7 +101,7 @@ def test_it_does_not_poll_twice() -> None:
 
 
 def test_what_is_done_meanwhile_does_not_make_it_longer() -> None:
-    """Turns that no bytes are the reason of: ticks, reports of threads."""
+    """Turns that were not caused by bytes: ticks, reports of threads."""
     loop, poll = polling()
     pause(loop, poll, MOMENT / 2)
     poll.idle()
@@ -117,7 +117,7 @@ def test_what_is_done_meanwhile_does_not_make_it_longer() -> None:
     loop.now += 1
     poll.idle()
     loop.now += MOMENT / 2
-    poll.busy()  # long after the last ones, however soon after that turn
+    poll.busy()  # long after the last bytes, though soon after that turn
     poll.idle()
     assert not loop.soon
 
@@ -151,7 +151,7 @@ def test_it_backs_off_when_too_many_polls_find_nothing() -> None:
     loop, poll = polling()
     pauses = []
     for _ in range(9):
-        assert rounds(loop, poll, 10) >= 9  # the first only shows that it is worth it
+        assert rounds(loop, poll, 10) >= 9  # the first round only starts the polling
         assert rounds(loop, poll, 1, 2 * MOMENT) == 1
         paused_at = loop.now
         while not rounds(loop, poll, 1):

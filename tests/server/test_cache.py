@@ -1,4 +1,4 @@
-"""The newest messages are kept where that is of use, and no longer."""
+"""Recent messages are cached while that is useful, and no longer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_backlog_that_is_never_read() -> None:
 
 
 def test_of_batches_that_several_share_all_are_kept_once_the_rest_is_asked_for() -> None:
-    """A part of each was asked for before it was forgotten, as where several queues take turns."""
+    """A part of each was read before it was evicted, as when several queues take turns."""
     cache = RecentMessages(MOST)
     following = 1
     for _ in range(2 * LEAST_BYTES // SIZE):
@@ -79,7 +79,7 @@ def test_a_large_batch_goes_when_it_is_committed() -> None:
     assert cache.payloads([1]) == [None]
     cache.add(large := batch(1_000, 2 * LEAST_BYTES // SIZE))
     cache.committed(large.end)
-    assert cache.payloads([1_000]) == [bytes(SIZE)], "somebody has asked for the first one"
+    assert cache.payloads([1_000]) == [bytes(SIZE)], "the first message has been read"
 
 
 def test_a_consumer_that_keeps_up() -> None:
@@ -91,7 +91,7 @@ def test_a_consumer_that_keeps_up() -> None:
 
 
 def test_a_consumer_that_lags_a_little() -> None:
-    """It is noticed by the first message that it asks for: from then on all are kept."""
+    """Its first read is noticed: from then on all messages are cached."""
     cache = RecentMessages(MOST)
     end = before = publish(cache, 1, MOST // 2)
     asked, missed = 1, []
@@ -103,7 +103,7 @@ def test_a_consumer_that_lags_a_little() -> None:
 
 
 def test_a_consumer_that_comes_near_is_noticed() -> None:
-    """What it asks for was forgotten, but would be here if all were kept."""
+    """Its messages were evicted, but would still be here if all were cached."""
     cache = RecentMessages(MOST)
     end = publish(cache, 1, 3 * MOST)
     assert cache.payloads([1]) == [None]
@@ -114,11 +114,11 @@ def test_a_consumer_that_comes_near_is_noticed() -> None:
     assert cache.bytes > MOST // 2
 
 
-def test_what_was_delivered_goes() -> None:
+def test_delivered_messages_are_evicted() -> None:
     cache = RecentMessages(MOST)
     end = publish(cache, 1, LEAST_BYTES // 2)
     assert cache.payloads(range(1, end)) == [bytes(SIZE)] * (end - 1)
-    assert cache.numbers("with_ttl", range(1, end)) == [0] * (end - 1)  # asked after the payload, and still here
+    assert cache.numbers("with_ttl", range(1, end)) == [0] * (end - 1)  # read after the payload, and still cached
     end = publish(cache, end, SIZE)
     assert cache.bytes < LEAST_BYTES // 4
     assert cache.payloads([1]) == [None]
@@ -128,7 +128,7 @@ def test_what_was_delivered_goes() -> None:
 
 
 def small_batches(count: int) -> list[EventBatch]:
-    """Lone messages of all sorts, with other events between them."""
+    """Single messages of all kinds, with other events between them."""
     made, first = [], 1
     for number in range(count):
         one = EventBatch(first)
@@ -144,7 +144,7 @@ def small_batches(count: int) -> list[EventBatch]:
             one.add_messages(Kind.PUBLISHED, 2000, 1, b"another", [b"plain", b"too"], {})
         one.close()
         made.append(one)
-        first = one.end + number % 2  # a batch without a message is not kept
+        first = one.end + number % 2  # a batch without a message is not cached
     return made
 
 
@@ -163,7 +163,7 @@ def test_small_batches_are_put_together_and_give_the_same_messages() -> None:
         assert gathered.numbers(name, positions) == whole.numbers(name, positions)
 
 
-def test_what_is_not_committed_stays_with_what_is() -> None:
+def test_uncommitted_messages_stay_with_committed_ones() -> None:
     cache = RecentMessages(0)
     cache.add(small(1))
     cache.add(small(2))
@@ -175,7 +175,7 @@ def test_what_is_not_committed_stays_with_what_is() -> None:
     assert cache.payloads([3]) == [b"x"]
 
 
-def test_messages_that_come_and_go_one_by_one_leave_nothing() -> None:
+def test_messages_consumed_one_by_one_leave_nothing() -> None:
     cache = RecentMessages(MOST)
     for each in small_batches(100):
         cache.add(each)
@@ -187,7 +187,7 @@ def test_messages_that_come_and_go_one_by_one_leave_nothing() -> None:
 
 
 def test_looking_up_one_by_one() -> None:
-    """In any order; and what is forgotten is not held by the look-up before."""
+    """In any order; and an earlier look-up does not keep evicted messages alive."""
     cache = RecentMessages(MOST)
     end = publish(cache, 1, 40 * SIZE)
     for position in [*range(1, end), *range(end - 1, 0, -3)]:
@@ -198,7 +198,7 @@ def test_looking_up_one_by_one() -> None:
     assert cache.payloads([end]) == [bytes(SIZE)]
 
 
-def test_what_was_looked_up_last_is_forgotten_like_all_else() -> None:
+def test_the_last_look_up_is_evicted_too() -> None:
     cache = RecentMessages(MOST)
     end = publish(cache, 1, SIZE)
     assert cache.payloads([1]) == [bytes(SIZE)]

@@ -1,4 +1,4 @@
-"""A backlog that is not in memory: the loop never waits for the journal, and every message gets to its consumer."""
+"""A backlog on disk: the loop never waits for the journal, and every message reaches its consumer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from support.raw import (
 )
 
 Scene = Callable[[InProcess], Awaitable[None]]
-#: Payload bytes of others' messages, more than a stretch that the loop would read itself.
+#: Payload bytes of another queue's messages, more than the loop would read itself.
 LARGE = segment_reader.MOST_AT_ONCE + 1
 
 
@@ -50,7 +50,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 
 def forget(broker: InProcess) -> None:
-    """Nothing that was published is in memory any more."""
+    """Evict all published messages from memory."""
     broker.runtime.engine.recent = RecentMessages(0)
     with broker.journal._locator._lock:
         broker.journal._locator._stretches.clear()
@@ -58,7 +58,7 @@ def forget(broker: InProcess) -> None:
 
 
 async def fill(broker: InProcess, count: int, queue: str = "q", *, neighbours: int = 0) -> None:
-    """Messages that are commits of their own, with a large one of another queue behind each."""
+    """Messages in commits of their own, each followed by a large one of another queue."""
     pusher, answers = broker.kokaq(create=True)
     other, _ = broker.phpmq()
     for number in range(count):
@@ -73,7 +73,7 @@ async def fill(broker: InProcess, count: int, queue: str = "q", *, neighbours: i
 
 @pytest.fixture
 def off_loop(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Places that were read, each in another thread than the loop's."""
+    """The positions read, each outside the loop's thread."""
     found: list[int] = []
     locate = InProcess.__init__
 
@@ -82,7 +82,7 @@ def off_loop(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         read = self.journal.locate
 
         def watched(position: int) -> Block:
-            assert threading.current_thread() is not threading.main_thread(), "the loop has read the journal"
+            assert threading.current_thread() is not threading.main_thread(), "the loop read the journal"
             found.append(position)
             return read(position)
 
@@ -94,7 +94,7 @@ def off_loop(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read is evicted at once, unless somebody waits for it; and nothing is in the system's memory."""
+    """Evict blocks at once unless a request waits for them, and keep nothing in the page cache."""
     monkeypatch.setattr(segment_reader, "KEPT_BYTES", 0)
     monkeypatch.setattr(segment_reader, "MOST_AT_ONCE", 0)
 
@@ -191,7 +191,7 @@ def test_others_are_answered_while_the_journal_is_silent(monkeypatch: pytest.Mon
 
 
 def test_a_turn_takes_messages_out_of_few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many consumers there are, and though every message is a block of its own, all of them in memory."""
+    """With any number of consumers, though every message is a block of its own, all in memory."""
     taken, most = 0, 0
     take, new_turn = rows.messages_of, backlog.Backlog.new_turn
 
@@ -224,7 +224,7 @@ def test_a_turn_takes_messages_out_of_few_blocks(monkeypatch: pytest.MonkeyPatch
     assert 0 < most <= backlog.TURN_BLOCKS
 
 
-def test_readings_under_way_are_bounded_and_the_rest_wait_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_reads_are_bounded_and_the_rest_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(broker: InProcess) -> None:
         count = backlog.MOST_READINGS + 10
         monkeypatch.setattr(segment_reader, "MOST_AT_ONCE", 0)

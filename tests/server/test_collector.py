@@ -1,4 +1,4 @@
-"""Python looks for circles of objects seldom, so what peers leave behind must not be in any."""
+"""Cyclic garbage is collected rarely, so a peer's objects must not form cycles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wire.kokaq import Opcode
 from support import raw
 from support.inprocess import InProcess, running
 
-#: What a peer sends: it publishes, and is handed something that it has not settled when it goes.
+#: A peer's requests: it publishes, and leaves with an unsettled message.
 TALKS = {
     "phpmq": raw.publish("default/x", b"x") * 3 + raw.consume("default/x", 10),
     "kokaq": raw.kokaq(Opcode.PUSH, "default/x", b"x") * 3 + raw.kokaq(Opcode.ACQUIRE_PEEK_LOCK, "default/x"),
@@ -25,14 +25,14 @@ TALKS = {
 
 
 @pytest.fixture
-def no_looks() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
 
 
 async def _visit(broker: InProcess, protocol: str) -> ref[object]:
-    """A peer that comes, talks and goes. Only this knows it afterwards."""
+    """Connect a peer, talk, and disconnect. Only the returned weak reference remains."""
     session, wire = getattr(broker, protocol)()
     session.data_received(TALKS[protocol])
     await broker.settle()
@@ -43,7 +43,7 @@ async def _visit(broker: InProcess, protocol: str) -> ref[object]:
 
 
 @pytest.mark.parametrize("protocol", TALKS)
-def test_a_peer_that_is_gone_leaves_no_session_behind(protocol: str, no_looks: None) -> None:
+def test_a_peer_that_is_gone_leaves_no_session_behind(protocol: str, no_collection: None) -> None:
     async def live() -> None:
         async with running() as broker:
             broker.queue("x")
@@ -53,7 +53,7 @@ def test_a_peer_that_is_gone_leaves_no_session_behind(protocol: str, no_looks: N
     asyncio.run(live())
 
 
-def test_a_broker_looks_seldom() -> None:
+def test_a_broker_collects_rarely() -> None:
     script = "from penstock.server.system.collector import collect_rarely as f; import gc; f(); "
     script += "print(gc.get_freeze_count() > 1000, gc.get_threshold())"
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

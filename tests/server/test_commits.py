@@ -1,4 +1,4 @@
-"""Maintenance beside group commit: what the writing thread does besides, and messages on their way to a new place."""
+"""Maintenance beside group commit: jobs in the writing thread, and messages that are being carried forward."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.workload import MORNING
 
 
 def opened_with_old_message() -> tuple[Opened, Queue, int]:
-    """A folder whose first segments hold one live message and are past retention. Nothing is cached."""
+    """A folder whose first segments contain one live message and are past retention. Nothing is cached."""
     opened = open_folder(
         SimDisk(), MORNING, OwnerOptions(extent_bytes=2000, reserve=4096), Retention(0, 1), cache_bytes=0
     )
@@ -117,14 +117,14 @@ def test_a_catalogue_that_a_small_commit_asks_for_is_committed_too(monkeypatch: 
     for _ in range(3):
         broker.publish(connection, queue, [bytes(1000)], MORNING)
         commits.flush(MORNING)
-    assert not broker.log.staged, "the catalogue of the next extent is with the thread"
+    assert not broker.log.staged, "the thread has the catalogue of the next extent"
     commits.close(MORNING)
     assert len(engine.log.extents()) == extents + 1
     assert engine.log.committed == broker.log.next_position
 
 
 def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() -> None:
-    """A message is re-driven to another queue; the segment that published it goes; then the checkpoints are lost."""
+    """A message is re-driven to another queue, its original segment is deleted, then the checkpoints are lost."""
     opened, queue, kept = opened_with_old_message()
     engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk  # type: ignore[attr-defined]
     assert isinstance(disk, SimDisk)
@@ -146,8 +146,8 @@ def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() ->
     }
 
 
-def test_an_end_tells_of_a_failure_of_the_very_last_write() -> None:
-    """Nothing is staged any more, and what was handed over is on its way when the end begins: it still has to count."""
+def test_closing_reports_a_failure_of_the_last_write() -> None:
+    """Nothing is staged, but the last write is still in flight when closing begins, so its failure must count."""
     log = GatedLog()
     engine = Engine(log, Table(), MORNING)
     failures: list[Exception] = []
@@ -156,7 +156,7 @@ def test_an_end_tells_of_a_failure_of_the_very_last_write() -> None:
     log.hold()
     log.broken = True
     commits.flush(MORNING)
-    engine.broker.log.take()  # the catalogue that a new segment would begin with
+    engine.broker.log.take()  # the catalogue at the start of a new segment
     while commits._handed:
         time.sleep(0.001)
     threading.Timer(0.05, log.go_on).start()
@@ -166,7 +166,7 @@ def test_an_end_tells_of_a_failure_of_the_very_last_write() -> None:
 
 
 def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_forgotten() -> None:
-    """The window of the first had passed when the second came; then the first is carried, and the checkpoints go."""
+    """The first one's window had passed when the second came; then the first is carried and checkpoints are lost."""
     opened, queue, _ = opened_with_old_message()
     engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk  # type: ignore[attr-defined]
     assert isinstance(disk, SimDisk)

@@ -1,4 +1,4 @@
-"""The processes beside the broker, watched: one that hangs is killed and started again."""
+"""Companion processes are watched: one that hangs is killed and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: where they come from, what their errors say, and that the example file has them all."""
+"""Options: their sources, their error messages, and that the example file contains them all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def complaint(file: Path, text: str) -> str:
-    """What is said about a file with this text, without the folder."""
+    """The error for a file with this text, without the folder."""
     file.write_text(text)
     with pytest.raises(ConfigurationError) as caught:
         load(str(file), {}, {})
@@ -101,12 +101,12 @@ class TestListeners:
         file.write_text("[flight]\naddress = '127.0.0.1:8815'\n")
         asked = load(str(file), {}, {}).flight
         assert asked == DEFAULT_FLIGHT
-        assert asked is not DEFAULT_FLIGHT  # who asks for it must get it
+        assert asked is not DEFAULT_FLIGHT  # a requested feature must not be dropped silently
         assert load(str(file), {}, {"--flight": (("flight",), "off")}).flight is None
         assert layers(str(file), {}, {}).origin(OptionPath(("flight", "address"))) == f"{file}, line 2"
 
     def test_an_address_leaves_other_options_of_an_endpoint_as_they_are(self, file: Path) -> None:
-        """Where they were set with more words: a flag or a variable names the address alone."""
+        """Other options stay as configured, because a flag or a variable names only the address."""
         file.write_text("[http]\naddress = '127.0.0.1:1'\npublic_metrics = true\nlake = '/lake'\n")
         flags = {"--http": (("http",), "127.0.0.1:2,lake=/other")}
         found = layers(str(file), {"PENSTOCK_HTTP_BACKUPS": "/backups", "PENSTOCK_HTTP": "127.0.0.1:3"}, flags)
@@ -126,7 +126,7 @@ class TestListeners:
         http = load(None, {"PENSTOCK_HTTP_PUBLIC_URL": "https://mq.example.com"}, {}).http
         assert http == HttpListener(public_url="https://mq.example.com")
 
-    def test_flight_that_makes_no_sense(self, file: Path) -> None:
+    def test_invalid_flight_options(self, file: Path) -> None:
         assert "FILE, line 2: flight.address: '1' is not an address" in complaint(file, "[flight]\naddress = '1'\n")
         text = complaint(file, "[flight]\naddress = '0.0.0.0:1'\n")
         assert text.startswith("FILE, line 2: flight.address: 0.0.0.0:1 can be reached from other machines")
@@ -147,7 +147,7 @@ class TestListeners:
         load(None, {}, {"--phpmq": (("phpmq",), [address])})
 
 
-#: A file, and what is said about it.
+#: A file and its error.
 WRONG = [
     (
         '[queues."default/q"]\ndefault_ttl_seconds = 1e13',
@@ -225,7 +225,7 @@ WRONG = [
     ),
     ('[[sspq]]\naddress = "127.0.0.1:1"\ntls_key = "x"', "FILE, line 1: sspq[0]: tls_key and tls_client_ca need a "),
     ('[[kokaq]]\ndialect = "32"', "FILE, line 2: kokaq[0].dialect: there is no such option; there are: address, "),
-    # TOML has more than one way to say a thing
+    # TOML has several notations for the same value
     ('log.level = "x"', 'FILE, line 1: log.level: "x" is not accepted; it is one of "debug", "error", "info", '),
     (
         '[http]\npublic_url = "mq.example.com"',
@@ -297,12 +297,12 @@ class TestErrors:
 
 
 def uncommented() -> str:
-    """The example with all its options set."""
+    """The example with all its options uncommented."""
     return re.sub(r"^#(?=[\[a-z\"])", "", EXAMPLE.read_text(), flags=re.MULTILINE)
 
 
 def paths(kind: inspect.Type, path: str = "") -> set[str]:
-    """The path of every option there is, whatever list or table it is in."""
+    """The path of every option, in any list or table."""
     if isinstance(kind, inspect.StructType):
         return {found for each in kind.fields for found in paths(each.type, f"{path}.{each.name}".lstrip("."))}
     if isinstance(kind, inspect.UnionType):
@@ -313,7 +313,7 @@ def paths(kind: inspect.Type, path: str = "") -> set[str]:
 
 
 class TestExample:
-    #: Where the example shows a use because the default is "nothing".
+    #: Options for which the example shows a use because the default is empty.
     USES = re.compile(r"^(access|queues)|\.dialect$|\.force_retries$")
 
     def test_as_it_is_it_changes_nothing(self) -> None:
@@ -348,7 +348,7 @@ def layers_paths(value: object, path: str = "") -> set[str]:
     return {path}
 
 
-#: What a pod gets from services named penstock, penstock-kokaq and penstock-data, with named ports and without.
+#: A pod's variables for services named penstock, penstock-kokaq and penstock-data, with and without named ports.
 KUBERNETES = {
     "PENSTOCK_SERVICE_HOST": "10.0.0.1",
     "PENSTOCK_SERVICE_PORT": "9100",
@@ -401,5 +401,5 @@ class TestVariablesOfOthers:
             layers(None, {"PENSTOCK_X": "1", "PENSTOCK_LIMITS_WINDOW": "x"}, {}).options()
 
     def test_no_option_has_a_name_that_a_service_could_have(self) -> None:
-        """A service may have any name that begins with penstock, and so any variable that ends like these."""
+        """A service's name may be anything that begins with penstock, so all variables with these endings may exist."""
         assert [each for each in variables() if is_of_service(each, "tcp://10.0.0.1:9100")] == []

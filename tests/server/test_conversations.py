@@ -33,7 +33,7 @@ def test_it_is_what_a_broker_says(conversation: Conversation, tmp_path: Path) ->
 
 
 def check_codecs(protocol: str, asked: bytes, answered: bytes) -> None:
-    """Our codecs read both sides, and write what each has said in the same bytes."""
+    """Our codecs decode both sides, and encode them to the same bytes."""
     if protocol == "sspq":
         both = sspq.encode(sspq.Decoder().feed(asked)), sspq.encode(sspq.Decoder().feed(answered))
         assert both == (asked, answered)

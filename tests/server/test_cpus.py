@@ -1,4 +1,4 @@
-"""How many processors a process may use: its affinity, and the quotas of the control groups around it."""
+"""The number of CPUs that a process may use: its affinity, and the quotas of its control groups."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.server.system.cpus import usable_cpus
 
 
 @pytest.fixture(autouse=True)
-def eight_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
 
 
 def groups(root: Path, own: str, **quotas: str) -> Path:
-    """A system on which this process is in a group; what each of some groups may use, by path with _ for /."""
+    """A system on which this process is in group ``own``; quotas by group path, with _ for /."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(own)
     for name, quota in quotas.items():
@@ -27,7 +27,7 @@ def groups(root: Path, own: str, **quotas: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("own", "quotas", "processors"),
+    ("own", "quotas", "cpus"),
     [
         ("0::/\n", {}, 8),
         ("0::/\n", {"_": "50000 100000\n"}, 0.5),
@@ -41,8 +41,8 @@ def groups(root: Path, own: str, **quotas: str) -> Path:
         ("0::/a\n", {"a": "nonsense\n"}, 8),
     ],
 )
-def test_the_smallest_quota_counts(tmp_path: Path, own: str, quotas: dict[str, str], processors: float) -> None:
-    assert usable_cpus(groups(tmp_path, own, **quotas)) == processors
+def test_the_smallest_quota_counts(tmp_path: Path, own: str, quotas: dict[str, str], cpus: float) -> None:
+    assert usable_cpus(groups(tmp_path, own, **quotas)) == cpus
 
 
 def test_a_system_without_control_groups(tmp_path: Path) -> None:

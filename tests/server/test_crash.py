@@ -22,7 +22,7 @@ def test_killed_brokers_keep_their_promises(tmp_path: Path, durability: str, rou
     assert found.published > found.settled > 0
 
 
-def test_a_payload_tells_its_number_and_only_its_own() -> None:
+def test_a_payload_identifies_its_number() -> None:
     found = payload(2**32 + 5)
     assert number_of(found) == 2**32 + 5
     assert number_of(found[:-1]) is None
@@ -57,7 +57,7 @@ def test_lost_and_resurrected_messages_are_noticed(tmp_path: Path) -> None:
         story._check_ends({7, 8, 10})
 
 
-def test_a_line_that_the_kill_cut_is_not_believed(tmp_path: Path) -> None:
+def test_a_truncated_line_is_ignored(tmp_path: Path) -> None:
     story = Story(tmp_path, 1, "commit")
     story.round = 1
     story.notes.write_text("P 7 4294967297\nP 8 42949")

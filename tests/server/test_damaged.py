@@ -49,7 +49,7 @@ from support.workload import MORNING
 
 OPTIONS = OwnerOptions(extent_bytes=2_000, reserve=512)
 COUNT = 40
-#: These three were published together: one block has them.
+#: These three were published together, so one block contains them.
 TOGETHER = (10, 11, 12)
 
 
@@ -58,7 +58,7 @@ def payload(number: int) -> bytes:
 
 
 class Old:
-    """A journal with a backlog, whose broker was stopped; and where the messages are."""
+    """The journal of a stopped broker with a backlog, and the places of its messages."""
 
     def __init__(self) -> None:
         self.disk = SimDisk()
@@ -87,7 +87,7 @@ class Old:
         opened.engine.log.close()
 
     def flip(self, at: int = HEADER_SIZE + 100) -> None:
-        """Turn a bit over, in the block of the three messages; the same again puts it right."""
+        """Flip a bit in the block of the three messages; a second call repairs it."""
         self.disk.flip(self.segment, 8 * (self.offset + at))
 
 
@@ -134,7 +134,7 @@ class Scene(InProcess):
 
 
 class _Reader:
-    """What a Peer is to ``read_answer``, on bytes that are there already."""
+    """Lets ``read_answer`` read from bytes instead of a Peer."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -198,7 +198,7 @@ async def by_pops(scene: Scene) -> bytes:
     session, wire = scene.kokaq()
     session.data_received(b"".join(kokaq(POP, "default/q") for _ in range(COUNT)))
     await scene.settle()
-    assert [each.outcome for each in answers(wire)[-3:]] == [FAIL_OK] * 3  # there is nothing more to take
+    assert [each.outcome for each in answers(wire)[-3:]] == [FAIL_OK] * 3  # nothing is left to receive
     return wire.sent
 
 
@@ -260,7 +260,7 @@ def test_what_is_set_aside_is_visible_and_not_shown() -> None:
 
 
 def test_a_request_passes_much_damage_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part is read and set aside in a turn of its own."""
+    """Each part is read and set aside in a separate turn."""
     monkeypatch.setattr(damaged_messages, "NEIGHBOURS", 1)
     monkeypatch.setattr(cold_reads, "HEADS", 2)
     old = Old()
@@ -276,7 +276,7 @@ def test_a_request_passes_much_damage_a_part_at_a_time(monkeypatch: pytest.Monke
     play(old, story)
 
 
-def test_the_scrub_finds_it_before_anybody_asks() -> None:
+def test_the_scrub_finds_damage_before_any_request() -> None:
     old = Old()
     old.flip()
 
@@ -298,7 +298,7 @@ def test_a_file_that_is_put_back_brings_them_back() -> None:
     async def story(scene: Scene) -> None:
         await by_pops(scene)
         await scene.scrub.check_again()
-        assert scene.runtime.broker.damaged == len(TOGETHER)  # it is as damaged as it was
+        assert scene.runtime.broker.damaged == len(TOGETHER)  # it is damaged as before
         old.flip()
         await scene.scrub.check_again()
         assert scene.runtime.broker.damaged == 0
@@ -334,7 +334,7 @@ def test_upkeep_goes_on_and_keeps_the_damaged_segment() -> None:
             await scene.ask(POP)
         upkeep = scene.opened.upkeep
         before = upkeep.log.start
-        for _ in range(3):  # each writes a checkpoint, and nothing is trimmed that the older one needs
+        for _ in range(3):  # each writes a checkpoint, and nothing that the older one needs is trimmed
             retain(upkeep, MORNING)
         assert upkeep.log.start > before
         assert upkeep.log.start > old.positions[TOGETHER[-1]]

@@ -73,7 +73,7 @@ def _queue(queue: Queue, now: int) -> dict[str, Any]:
 
 
 def _lease(lease: Lease) -> tuple[Any, ...]:
-    """Drop queues without messages: a lease from a catalogue names only messages that existed."""
+    """Leave out ``runs``: in a lease from a catalogue they name only messages that existed then."""
     entry = lease.describe()
     outs = [(out.item, out.delivered_at, out.deliveries) for out in lease.connection.out.values()]
     return (entry.reader, entry.instance, entry.since, entry.until, entry.queue, outs)
