@@ -34,7 +34,7 @@ LONG = (
     "console/test_states.py",
     "core/test_broker_stateful.py",
     "damage/test_damage.py::test_start_verify_and_repair_agree",
-    "failover/test_failover.py::test_nothing_is_lost_or_comes_back_whatever_breaks",
+    "failover/test_failover.py::test_nothing_is_lost_or_comes_back_after_any_fault",
     "fuzz/test_fuzz.py::TestCommand",
     "server/test_crash.py::test_killed_brokers_keep_their_promises",
     "server/test_disk_space.py",

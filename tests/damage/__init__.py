@@ -1,1 +1,1 @@
-"""Damaged journals: every damage to every kind of file, and what start, `verify` and `repair` make of it."""
+"""Damaged journals: every damage to every kind of file, and the results of start, `verify` and `repair`."""

@@ -1,4 +1,4 @@
-"""Run the whole matrix of damages, pairs included: ``scripts/damage``. What fails is named, and replays by its name."""
+"""Run the whole matrix of damages, pairs included: ``scripts/damage``. Failures are named and replay by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.figures import add_json, added, show
 
 
 def cases(*, clean: bool, every: int = 1) -> Iterator[str]:
-    """The names of all damages alone, then of pairs: all of them, or every so many."""
+    """Return the names of all single damages, then of all pairs or every n-th."""
     before = pristine(clean=clean)
     yield from (each.name for each in damages(before))
     for number, pair in enumerate(pairs(before)):
@@ -23,14 +23,14 @@ def cases(*, clean: bool, every: int = 1) -> Iterator[str]:
 
 
 def run(name: str, *, clean: bool) -> None:
-    """One case, by its name. Raises what is wrong."""
+    """Run one case by its name. Raises the failure."""
     before = pristine(clean=clean)
     known = {each.name: each for each in damages(before)}
     check(before, [known[part] for part in name.split(" + ")])
 
 
 class Figures(NamedTuple):
-    """What a run counts: damages alone and in pairs, and how many of them are not taken as they must be."""
+    """Counts of a run: single damages, pairs, and how many of them failed."""
 
     damages: int = 0
     pairs: int = 0
@@ -54,7 +54,7 @@ def matrix(*, every: int = 1, case: str | None = None, clean: bool | None = None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command. Exit code 0: all as it must be; 1: something is not."""
+    """Run the command. Exit code 0: all cases passed; 1: a case failed."""
     parser = argparse.ArgumentParser(prog="scripts/damage", description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="of pairs, only every so many")
     parser.add_argument("--case", help="one case, by its name")

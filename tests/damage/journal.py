@@ -1,4 +1,4 @@
-"""A journal with everything in it that can be damaged: on a disk in memory, so that copies cost nothing."""
+"""A journal with every structure that can be damaged, on a disk in memory, so that copies cost nothing."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Files = dict[str, bytes]
 
 
 class Pristine(NamedTuple):
-    """A journal as a broker has left it, as it was some time before, and another one; and what is in it."""
+    """A journal as a broker left it, an older state of it, an unrelated journal, and the expected contents."""
 
     files: Files
     older: Files
     foreign: Files
     now: int
-    #: The payloads of the live messages, by position, and where they lie.
+    #: The payloads of the live messages, and where they are stored, by position.
     live: dict[int, bytes]
     places: dict[int, int]
-    #: The positions of the events that readers are shown, and of all others.
+    #: The checksum of each event's block, by position.
     events: dict[int, int]
 
 
 def disk_of(files: Files) -> SimDisk:
-    """A disk with these files, all of them synced."""
+    """Return a disk with these files, all of them synced."""
     disk = SimDisk()
     for name, content in files.items():
         disk.create(name).write([content], 0)
@@ -47,13 +47,13 @@ def disk_of(files: Files) -> SimDisk:
 
 
 def files_of(disk: SimDisk) -> Files:
-    """What is on a disk, but for the lock."""
+    """Return the files on a disk except the lock."""
     return {name: bytes(inode.seen) for name, inode in disk.seen.items() if name != "lock"}
 
 
 @cache
 def pristine(*, clean: bool) -> Pristine:
-    """The journal; ``clean``: its broker was stopped, and not killed."""
+    """Build the journal. ``clean``: its broker was stopped instead of killed."""
     disk, now, older = _live(7, clean=clean)
     files = files_of(disk)
     assert sum(map(is_segment, files)) >= 5
@@ -69,7 +69,7 @@ def pristine(*, clean: bool) -> Pristine:
 
 
 def _live(seed: int, *, clean: bool) -> tuple[SimDisk, int, Files]:
-    """Random clients, with compaction in between. Returns the disk, the time, and the files at some moment before."""
+    """Run random clients, with compaction in between. Returns the disk, the time, and the files at an earlier time."""
     disk = SimDisk(seed)
     workload = Workload(seed, Broker())
     opened = open_folder(disk, workload.now, OPTIONS, KEEP)
@@ -91,12 +91,12 @@ def _live(seed: int, *, clean: bool) -> tuple[SimDisk, int, Files]:
 
 
 def start(files: Files | SimDisk, now: int) -> Opened:
-    """A broker on these files."""
+    """Start a broker on these files."""
     return open_folder(files if isinstance(files, SimDisk) else disk_of(files), now, OPTIONS, KEEP)
 
 
 def live_messages(opened: Opened) -> dict[int, bytes]:
-    """The payloads of everything alive that can be read. What can't be is set aside, and the books must add up."""
+    """Return the payloads of readable live messages. Others are set aside, and the counters must add up."""
     engine = opened.engine
     found: dict[int, bytes] = {}
     for queue in engine.broker.queues.values():
@@ -112,12 +112,12 @@ def live_messages(opened: Opened) -> dict[int, bytes]:
 
 
 def set_aside(opened: Opened) -> set[int]:
-    """The positions of the messages that are set aside."""
+    """Return the positions of the messages that are set aside."""
     return {position for queue in opened.engine.broker.queues.values() for position in queue.damaged}
 
 
 def events(files: Files) -> dict[int, int]:
-    """Every event that can be read: position -> checksum of its block, which covers it and all before."""
+    """Return every readable event: position -> checksum of its block, which covers it and all before."""
     log = FileLog(disk_of(files), OPTIONS)
     found: dict[int, int] = {}
     for block in log.read(0):

@@ -1,11 +1,11 @@
-"""Every damage to every kind of file, and what start, `verify` and `repair` must make of it.
+"""Every damage to every kind of file, and the required results of start, `verify` and `repair`.
 
-* They agree: a start is refused exactly when the survey says so, and works after the repair.
-* A refused start has changed nothing, so that putting the file back brings everything back.
+* They agree: a start is refused exactly if the survey predicts it, and succeeds after the repair.
+* A refused start changes nothing, so putting the file back restores everything.
 * No wrong payload is ever delivered.
-* The books: every event, and every live message, that is not there after a repair is in what it says is lost, and
-  nothing of what it says is lost is there. Without a repair nothing is given up.
-* No byte that means something is thrown away: what a repair replaces is kept under another name.
+* The reports add up: an event or live message is missing after a repair exactly if the repair reports it as lost.
+  Without a repair nothing is given up.
+* No meaningful byte is thrown away: a repair keeps replaced files under another name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Change = Callable[[Files, Pristine], None]
 
 
 class Damage(NamedTuple):
-    """What is done to which files."""
+    """A change to some of the files."""
 
     name: str
     touches: frozenset[str]
@@ -35,10 +35,10 @@ class Damage(NamedTuple):
 
 
 class Wrong(AssertionError):
-    """Something of the above is not so."""
+    """One of the rules above is broken."""
 
 
-# What is done
+# Damages
 
 
 def _flip(name: str, at: int) -> Change:
@@ -84,7 +84,7 @@ def _zeros(raw: bytes, at: int, size: int) -> bytes:
 
 
 def damages(before: Pristine) -> Iterator[Damage]:
-    """All of them."""
+    """Return all single damages."""
     files, older, foreign = before.files, before.older, before.foreign
     segments, checkpoints = sorted(filter(is_segment, files)), sorted(name for name in files if name.endswith(".ckpt"))
     roles = {"oldest": segments[0], "second": segments[1], "before last": segments[-2], "last": segments[-1]}
@@ -145,17 +145,17 @@ def _extras(before: Pristine, segments: list[str], checkpoints: list[str]) -> It
 
 
 def pairs(before: Pristine) -> Iterator[list[Damage]]:
-    """Two damages at once, to different files."""
+    """Return all pairs of damages to different files."""
     for one, other in combinations(damages(before), 2):
         if not one.touches & other.touches:
             yield [one, other]
 
 
-# What must be
+# Checks
 
 
 def check(before: Pristine, done: list[Damage]) -> None:
-    """Do it to a copy, and see what start, `verify` and `repair` make of it. Raises Wrong, or what went wrong."""
+    """Damage a copy and check start, `verify` and `repair`. Raises Wrong, or any other failure."""
     files = dict(before.files)
     for damage in done:
         damage.change(files, before)
@@ -186,7 +186,7 @@ def _check_start(before: Pristine, files: Files, found: Survey) -> None:
 
 
 def _check_put_back(before: Pristine, files: Files, after: Files, *, torn: bool) -> None:
-    """A broker has run on it meanwhile; then the segments that were damaged are put back."""
+    """Run a broker on the repaired journal, then put the damaged segments back."""
     back = dict(after)
     for name in filter(is_segment, after):
         if name in before.files and files.get(name) == after[name]:
@@ -216,7 +216,7 @@ def _check_repair(before: Pristine, files: Files, found: Survey) -> None:
 
 
 def _check_kept(files: Files, after: Files) -> None:
-    """What was there is there, perhaps under another name."""
+    """Check that every file still exists, perhaps under another name."""
     contents = set(after.values())
     for name, content in files.items():
         if name not in ("tail", "penstock.json"):
@@ -247,7 +247,7 @@ def _check_books(before: Pristine, files: Files, found: Survey, ranges: list[tup
 
 
 def _torn(before: Pristine, found: Survey) -> set[int]:
-    """The events after the end, if nothing distinguishes them from a write that was never confirmed."""
+    """Return the events after the end, if they cannot be distinguished from an unconfirmed write."""
     known = max([found.end, *(problem.lost[1] for problem in found.problems if problem.lost)])
     return {position for position in before.events if position >= known}
 

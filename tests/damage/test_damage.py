@@ -1,4 +1,4 @@
-"""The matrix: every damage alone, and some of the pairs; ``scripts/damage`` does all of them."""
+"""The matrix: every single damage, and some of the pairs; ``scripts/damage`` runs all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.journal.files.disk import Disk
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.survey import Survey
 
-#: Of some thousand pairs, so many are passed over.
+#: Every n-th of some thousand pairs is tested.
 EVERY = 307
 
 

@@ -1,6 +1,6 @@
 """Spark reads, copies and consumes while brokers take over from each other: the three queries of ``spark.fire.driver``.
 
-Spark finds the Flight endpoint at one address, behind which is whoever serves: what a load balancer does.
+Spark finds the Flight endpoint at one address, which forwards to the serving broker like a load balancer.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from support.sparks import PYTHON_PATH
 #: Published over Kokaq: ``in`` is read and copied, ``work`` is consumed.
 QUEUES = {"in": "kokaq", "work": "kokaq"}
 COPIED = "copied"
-#: Messages of a batch in the end, when all that is left has to be read. The batch that was under way stays as it was.
+#: Messages per batch at the end, when the rest has to be read. A batch in progress keeps its size.
 WORK_OFF = 5000
 
 
 class Streams:
-    """A driver that is started again when Spark itself fails, and what it has written."""
+    """A driver that is restarted when Spark itself fails, and its output."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self._cluster = cluster
@@ -42,7 +42,7 @@ class Streams:
         self._proxy: DatabaseProxy
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._folder.mkdir()
         self._proxy = self._stack.enter_context(database_proxy(0))
         switch = threading.Thread(target=self._switch)
@@ -53,13 +53,13 @@ class Streams:
         wait_until(lambda: self.keep_up() and (self._folder / "running").exists(), "Spark reads nothing", PATIENCE)
 
     def stop(self) -> None:
-        """End what runs."""
+        """End the driver and the proxy."""
         if self._driver is not None:
             kill_group(self._driver)
         self._stack.close()
 
     def check(self, came: list[tuple[int, bytes]], worked: list[tuple[int, bytes]], copied: list[bytes]) -> list[str]:
-        """What is not as it must be: everything is read, copied and consumed once."""
+        """Return the failures: everything must be read, copied and consumed once."""
         pairs: dict[str, tuple[list[Any], list[Any]]] = {
             "read": (rows(self._folder / "read"), came),
             "copied": (copied, [payload for _, payload in came]),
@@ -69,7 +69,7 @@ class Streams:
         return [f"Spark, {name}: {difference}" for name, difference in differences.items() if difference]
 
     def finish(self) -> None:
-        """Work off what is there."""
+        """Process the remaining messages."""
         while True:
             self._end_driver()
             self._start(finish=True)
@@ -78,7 +78,7 @@ class Streams:
                 return
 
     def _switch(self) -> None:
-        """Keep the address pointed at whoever serves."""
+        """Keep the address pointed at the serving broker."""
         while not self._ended.wait(0.05):
             for node in self._cluster.nodes:
                 place = node.place("flight")
@@ -96,7 +96,7 @@ class Streams:
             )
 
     def keep_up(self) -> bool:
-        """Start the driver again if it has died of Spark itself."""
+        """Restart the driver if Spark itself made it fail."""
         assert self._driver is not None
         if self._driver.poll() is not None:
             self._end_driver()
@@ -104,7 +104,7 @@ class Streams:
         return True
 
     def _end_driver(self) -> None:
-        """Kill it. Raises AssertionError if it has died by itself, and not of Spark."""
+        """Kill the driver. Raises AssertionError if it failed before, unless Spark itself was the cause."""
         assert self._driver is not None
         if self._driver.poll():
             text = (self._folder / "driver.log").read_text(errors="replace")

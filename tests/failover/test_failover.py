@@ -1,4 +1,4 @@
-"""A few rounds of ``scripts/failover``, and that what it counts can be wrong."""
+"""A few rounds of ``scripts/failover``, and proof that it detects losses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHOSEN = (
 )
 
 
-def test_nothing_is_lost_or_comes_back_whatever_breaks(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_comes_back_after_any_fault(tmp_path: Path) -> None:
     story = Story(tmp_path, 1, faults=[fault for fault in FAULTS if fault.name in CHOSEN], lease=1.0)
     assert len(list(story.run(len(CHOSEN)))) == len(CHOSEN)
     found = story.figures
@@ -40,7 +40,7 @@ def test_losses_of_a_restore_are_accepted_before_a_broker_serves(tmp_path: Path)
 
 
 class Rigged(Story):
-    """A story whose journal says what a test wants."""
+    """A story with a journal made up by the test."""
 
     positions: dict[str, int]
     ends: dict[int, float]
@@ -55,7 +55,7 @@ class Rigged(Story):
         return []
 
 
-def test_what_is_wrong_is_counted(tmp_path: Path) -> None:
+def test_failures_are_counted(tmp_path: Path) -> None:
     story = Rigged(tmp_path, 1)
     now = time.time()
     story.positions = {"jobs 1": 1, "jobs 2": 2, "jobs 3": 3, "in 1": 4}

@@ -1,4 +1,4 @@
-"""The command behind scripts/fuzz: prepares seeds, runs one fuzzer a target, and tells what came of it."""
+"""The command behind scripts/fuzz: prepares seeds, runs one fuzzer per target, and reports the results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from support.vectors import load
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("wire.py")
-#: Inputs are kept short: every rule fits in a few messages, and short inputs are quick ones. PHPMQ's are the longest.
+#: Inputs are short: every rule fits in a few messages, and short inputs run fast. PHPMQ's are the longest.
 MAX_INPUT = 256
 MAX_PHPMQ_INPUT = 512
-#: One input that takes this many seconds is a finding of its own.
+#: An input that takes this many seconds is a finding.
 TIMEOUT = 10
 
 EXAMPLES = """\
@@ -104,7 +104,7 @@ def _count(text: str) -> int:
 
 
 def _write_seeds(name: str, folder: Path) -> None:
-    """Every vector of the protocol, from either side: the other side's bytes are good nonsense."""
+    """Write every vector of the protocol, from either side: the other side's bytes are useful invalid input."""
     codec = targets()[name][0]
     for vector in load("valid") + load("rejected"):
         if vector.codec is codec:
@@ -149,7 +149,7 @@ def _report(name: str, log: Path, seconds: float, code: int) -> None:
 
 
 def _reason(log: str) -> str:
-    """The line that says what happened: the Python exception, or libFuzzer's own words (a time-out, memory)."""
+    """Return the line with the failure: the Python exception, or libFuzzer's message (a time-out, memory)."""
     raised = re.search(r"=== Uncaught Python exception: ===\n(.+)", log) or re.search(r"ERROR: libFuzzer: (.+)", log)
     return raised[1] if raised else "see the log"
 

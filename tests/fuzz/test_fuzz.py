@@ -1,4 +1,4 @@
-"""The fuzzer itself: its judge, its command, and a short run of every target."""
+"""The fuzzer itself: its oracle, its command, and a short run of every target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.wire import sspq
 from support.protocols import SSPQ
 from support.vectors import load
 
-#: Enough to pass every seed and go some way beyond, in a second or two.
+#: Enough to run every seed and some mutations in a second or two.
 SHORT_RUN = 6_000
 
 needs_atheris = pytest.mark.skipif(
@@ -37,7 +37,7 @@ class TestCheck:
     def test_pieces_are_the_whole(self, data: bytes) -> None:
         assert b"".join(pieces(data)) == data
 
-    def test_a_decoder_that_minds_splits_is_found(self) -> None:
+    def test_a_decoder_sensitive_to_splits_is_found(self) -> None:
         class Forgetful(sspq.Decoder):
             def feed(self, data: bytes) -> list[sspq.SspqFrame]:
                 return super().feed(data) if len(data) > 8 else []
@@ -58,7 +58,7 @@ class TestCheck:
 
 
 def command(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command as scripts/fuzz does, from a folder of its own."""
+    """Run the command as scripts/fuzz does, from a separate folder."""
     path = os.pathsep.join(str(run.ROOT / each) for each in ("src", "tests"))
     return subprocess.run(
         [sys.executable, "-m", "fuzz.run", *arguments],
@@ -99,7 +99,7 @@ class TestCommand:
         finding = next((tmp_path / "sspq" / "findings").iterdir())
         assert f"input (hex): {finding.read_bytes().hex()}" in shown
         assert f"replay with: scripts/fuzz sspq --replay {finding}" in shown
-        assert run.main(["sspq", "--replay", str(finding)]) == 0, "only the broken decoder minds"
+        assert run.main(["sspq", "--replay", str(finding)]) == 0, "only the broken decoder fails"
 
     def test_replay_shows_the_error_in_full(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(self: sspq.Decoder, *rest: Any) -> int:

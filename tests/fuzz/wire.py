@@ -9,7 +9,7 @@ import sys
 
 import atheris
 
-# Only our own code guides the fuzzer: the tests' and the library's branches would drown it.
+# Only our own code guides the fuzzer; branches of tests and libraries would drown it.
 with atheris.instrument_imports(include=["penstock.wire"]):
     import penstock.wire.stream  # noqa: F401
     from fuzz.check import checker, targets

@@ -1,4 +1,4 @@
-"""What the command takes, and that the tests which it names are there. Mutants are for ``scripts/mutate``."""
+"""The command's arguments, and the existence of the tests it names. ``scripts/mutate`` runs real mutants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mutate.targets import (
 
 
 @pytest.mark.parametrize("table", [FIRST, SECOND])
-def test_what_is_named_is_there(table: dict[str, Selection]) -> None:
+def test_named_files_exist(table: dict[str, Selection]) -> None:
     for target, tests in table.items():
         assert check(target) == target
         assert all((SOURCE.parents[1] / "tests" / place).exists() for place in tests.places), target
@@ -31,7 +31,7 @@ def test_every_module_has_tests() -> None:
     assert set(MODULES) <= SECOND.keys()
 
 
-def test_the_tests_of_the_longest_name_are_taken() -> None:
+def test_the_longest_matching_name_decides() -> None:
     assert selection_for("wire/kokaq/decode", FIRST) == FIRST["wire/kokaq"]
     assert selection_for("wire/stream", FIRST) == FIRST["wire"]
     assert selection_for("journal/format/block", SECOND) == SECOND["journal/format"]
@@ -43,7 +43,7 @@ def test_a_target_is_a_folder_or_a_module() -> None:
     assert patterns(check("journal/format/block.py")) == ["src/penstock/journal/format/block.py"]
 
 
-def test_what_is_known_to_be_equivalent_is_recognised() -> None:
+def test_listed_equivalents_are_recognised() -> None:
     known = equivalents()
     name, diff = (
         "penstock.wire.sspq.decode.xǁDecoderǁ_run__mutmut_7",

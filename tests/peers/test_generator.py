@@ -39,7 +39,7 @@ FLOWS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("number", range(len(FLOWS)), ids=lambda number: f"{FLOWS[number][0]}-{number}")
-def test_everything_that_is_published_comes(load: Path, broker: Running, number: int) -> None:
+def test_everything_published_is_received(load: Path, broker: Running, number: int) -> None:
     protocol, flags = FLOWS[number]
     outcome = generator.run(load, protocol, broker.ports[protocol], count=1000, queue=f"flow{number}", **flags)
     assert (outcome.published, outcome.confirmed, outcome.distinct, outcome.settled) == (1000, 1000, 1000, 1000)
@@ -57,7 +57,7 @@ def test_publishing_for_a_time_one_at_a_time(load: Path, broker: Running) -> Non
 
 
 @pytest.mark.parametrize("protocol", ["phpmq", "kokaq", "sspq"])
-def test_a_backlog_is_filled_looked_at_and_drained(load: Path, broker: Running, protocol: str) -> None:
+def test_a_backlog_is_filled_sampled_and_drained(load: Path, broker: Running, protocol: str) -> None:
     queue = "sspq" if protocol == "sspq" else f"backlog-{protocol}"
     filled = generator.run(load, protocol, broker.ports[protocol], producers=2, count=500, queue=queue)
     assert filled.confirmed == 500
@@ -111,7 +111,7 @@ class TestErrors:
         with pytest.raises(GeneratorError, match=r"there is no C compiler 'no-such-cc'\. Install one"):
             generator.compiled(tmp_path, "no-such-cc")
 
-    def test_counts_that_do_not_fit(self, load: Path, broker: Running) -> None:
+    def test_a_wrong_count_fails_the_check(self, load: Path, broker: Running) -> None:
         outcome = generator.run(load, "kokaq", broker.ports["kokaq"], producers=1, count=10, queue="fits")
         check(outcome, consumed=False)
         with pytest.raises(CheckError, match="10 messages were confirmed, 0 delivered"):

@@ -1,6 +1,6 @@
-"""One simulated broker process: the real engine and journal, with small clients, on a network that breaks.
+"""One simulated broker process: the real engine and journal, with small clients, on an unreliable network.
 
-As in a real one, one task is the event loop and another writes the journal; both wait only for the database.
+As in a real process, one task is the event loop and another writes the journal; both wait only for the database.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MORNING = 1_750_000_000.0
 
 
 class SimBroker:
-    """A process that stands by, takes over, serves, is fenced off, and begins again."""
+    """A process that stands by, takes over, serves, is fenced off, and starts again."""
 
     def __init__(self, world: ClusterWorld, name: str) -> None:
         self.world = world
@@ -45,16 +45,16 @@ class SimBroker:
         self._rate = self.random.uniform(1 - drift, 1 + drift)
         self._wall_offset = self.random.uniform(-3.0, 3.0)
         self._tasks: list[greenlet] = []
-        #: Until when the process stands still.
+        #: The time until which the process is frozen.
         self.frozen_until = 0.0
-        #: Until when nothing comes through to the database, or back from it.
+        #: The time until which the network to the database drops everything.
         self.cut_there = self.cut_back = 0.0
         self.dead = False
-        #: It has seen that the database has lost commits, and waits for an operator.
+        #: Whether it has detected lost commits and waits for an operator.
         self.noticed = False
-        #: The database has lost something that this broker knew to be committed.
+        #: Whether the database has lost something that this broker knew to be committed.
         self.knew = False
-        #: Blocks up to here it has seen to be safe while it stood by.
+        #: The position up to which it has seen safe blocks as a standby.
         self._seen = 1
         self.journal = world.journal(self)
         self.serving: Serving | None = None
@@ -66,25 +66,25 @@ class SimBroker:
 
     @property
     def known(self) -> int:
-        """Everything below this position is committed, as far as this broker knows."""
+        """The position below which this broker knows everything to be committed."""
         return max(self._seen, self.committed)
 
     def saw(self, end: int) -> None:
-        """It has seen what follows a block while it stood by."""
+        """Record that the standby has seen the successor of the block that ends here."""
         self._seen = max(self._seen, end)
 
     # Time
 
     def clock(self) -> float:
-        """Its own ``time.monotonic``."""
+        """The process's ``time.monotonic``."""
         return self._offset + self._rate * self.world.scheduler.now
 
     def wall(self) -> int:
-        """Its own idea of the time of day, in microseconds."""
+        """The process's wall clock, in microseconds."""
         return int((MORNING + self._wall_offset + self.world.scheduler.now) * 1e6)
 
     def sleep(self, seconds: float) -> None:
-        """Wait; longer if the process stands still."""
+        """Wait; longer if the process is frozen."""
         self.world.scheduler.sleep(seconds)
         while self.frozen_until > self.world.scheduler.now:
             self.world.scheduler.sleep(self.frozen_until - self.world.scheduler.now)
@@ -92,13 +92,13 @@ class SimBroker:
             raise Killed
 
     def freeze(self, seconds: float) -> None:
-        """Stand still."""
+        """Freeze the process."""
         self.frozen_until = self.world.scheduler.now + seconds
 
-    # The way to the database
+    # The network
 
     def carry(self, statement: Callable[[], T]) -> T:
-        """Take a statement there, and its answer back."""
+        """Carry a statement to the database, and its answer back."""
         if self.dead:
             raise Killed
         world, faults = self.world, self.world.faults
@@ -125,19 +125,19 @@ class SimBroker:
             with suppress(Exception):
                 statement()
 
-    # Its life
+    # Lifecycle
 
     def start(self) -> None:
-        """Begin."""
+        """Start the process."""
         self.spawn(self._live)
 
     def spawn(self, task: Callable[[], None]) -> None:
-        """Another task of this process."""
+        """Start another task of this process."""
         self._tasks = [each for each in self._tasks if not each.dead]
         self._tasks.append(self.world.scheduler.spawn(task))
 
     def kill(self) -> None:
-        """kill -9: nothing more comes from it."""
+        """Kill the process: nothing more comes from it."""
         self.dead = True
         self.serving = None
         for task in self._tasks:
@@ -159,7 +159,7 @@ class SimBroker:
             self.sleep(self.random.expovariate(2.0))
 
     def _take_over(self) -> tuple[OwnedJournal, Table | None]:
-        """Stand by until it is our turn."""
+        """Stand by, then take over."""
         standby = Watched(self)
         state = FollowedState(standby)
         while True:
@@ -173,7 +173,7 @@ class SimBroker:
 
 
 class Watched:
-    """A standby of the journal, with an eye on the blocks that it has seen: the last one need not be safe yet."""
+    """A standby of the journal that records the blocks it has seen, except the last, which may not be safe yet."""
 
     def __init__(self, broker: SimBroker) -> None:
         self._broker = broker
@@ -184,20 +184,18 @@ class Watched:
         return getattr(self._standby, name)
 
     def catch_up(self) -> Iterator[Block]:
-        """See Standby."""
         for block in self._standby.catch_up():
             self._broker.saw(self._last_end)
             self._last_end = block.end
             yield block
 
     def checkpoint(self) -> Checkpoint | None:
-        """See Standby."""
         self._last_end = 1
         return self._standby.checkpoint()
 
 
 class Serving:
-    """From taking over to losing the journal."""
+    """A term as owner, from the take-over to the loss of the journal."""
 
     def __init__(self, broker: SimBroker, owned: OwnedJournal, followed: Table | None) -> None:
         self.broker = broker
@@ -245,7 +243,7 @@ class Serving:
 
     @property
     def committed(self) -> int:
-        """It has committed everything below this position; 1 if it has not committed anything yet."""
+        """The position below which it has committed everything; 1 before the first commit."""
         committed = self.owned.log.committed
         return committed if committed > self._first else 1
 
@@ -292,12 +290,12 @@ class Serving:
         self._advance()
 
     def _advance(self) -> None:
-        """Tell clients what is committed."""
+        """Confirm committed events to the clients."""
         engine = self._opened.engine
         engine.advance()
         committed = engine.log.committed
         if committed > self._confirmed:
-            if not self.broker.knew:  # else it is lost, but was committed when the database said so
+            if not self.broker.knew:  # otherwise it was committed, and was lost after the answer
                 self.world.witness.confirm(self.epoch, self._confirmed, committed)
             self._confirmed = committed
             self.world.confirmations += 1
@@ -308,7 +306,7 @@ class Serving:
                 self._deliver(effect)
 
     def _deliver(self, effect: DeliveryEffect) -> None:
-        """Look the payloads up, which may take a while, and only then ask whether they may be handed out."""
+        """Look up the payloads, which may take a while, and only then ask whether they may be delivered."""
         positions = [out.item.position for out in effect.messages if out.item.position in self._queue.out]
         self._opened.engine.payloads(positions)
         if self.broker.clock() >= self.lease.deadline:
@@ -320,7 +318,7 @@ class Serving:
         self.world.deliveries += len(positions)
 
     def _maintain(self) -> None:
-        """A checkpoint, or retention, while nothing is being written."""
+        """Write a checkpoint or run retention while nothing is being written."""
         self._drain()
         upkeep, now = self._opened.upkeep, self.broker.wall()
         with suppress(LogFull, OSError):
@@ -330,7 +328,7 @@ class Serving:
                 retain(upkeep, now)
 
     def _drain(self) -> None:
-        """Until nothing is staged or being written."""
+        """Wait until nothing is staged or being written."""
         while self._staged or self._writing:
             self.broker.sleep(0.05)
             if self._failure is not None:
@@ -338,7 +336,7 @@ class Serving:
         self._advance()
 
     def _hand_over(self) -> None:
-        """A planned switch: everything is committed, and the lease given back."""
+        """Switch over as planned: commit everything and give the lease back."""
         self._drain()
         engine = self._opened.engine
         self._staged.extend(engine.stage(self.broker.wall()))
@@ -349,7 +347,7 @@ class Serving:
     # The journal's thread
 
     def _write(self) -> None:
-        """Append what is staged; renew the lease while nothing is."""
+        """Append staged rows; renew the lease while there are none."""
         try:
             while not self._ended:
                 if self._staged:

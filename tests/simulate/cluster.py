@@ -1,20 +1,20 @@
-"""One simulated life of several brokers on one database: who serves, who waits, and what becomes of their promises.
+"""One simulated life of several brokers on one database: take-overs, standbys, and the promises they keep.
 
-The brokers run the real code from the engine down to what is asked of the database; the network, the clocks, the
+The brokers run the real code from the engine down to the database's statements; the network, the clocks, the
 database and its standby are simulated, all from one seed. Connections break before, after and in the middle of a
-statement, and a statement may be done long after its connection is gone; processes stand still for any time, die and
-come back; clocks differ and drift; the standby of the database takes over, with all that was answered
-(``synchronous``), or without some of it; the database is restored from a backup, or just started again.
+statement, and a statement may run long after its connection is gone; processes freeze for any time, die and
+come back; clocks differ and drift; the standby of the database takes over, with every acknowledged commit
+(``synchronous``), or without some of them; the database is restored from a backup, or just restarted.
 
-What is checked, at every change of the database, every confirmation, every delivery and every start:
+Checks at every change of the database, every confirmation, every delivery and every start:
 
 * No position names two blocks, and blocks of two owners never interleave.
-* What an owner confirms is in the database and its synchronous standby, and stays there.
+* Every event that an owner confirms is in the database and its synchronous standby, and stays there.
 * A message that an owner delivers is committed and not settled, and no other broker has become the owner.
 * A new owner knows exactly the messages recorded in the blocks before its epoch.
 * A broker that knew commits which the database has lost reports them, also after a restart, and no broker serves
   before an operator has accepted the loss. Brokers report a loss only if confirmed events are missing.
-* When nothing goes wrong any more, somebody serves and confirms.
+* Once the faults end, a broker serves and confirms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from simulate.witness import Backup, Broken, Witness
 from support.simdatabase import SimDatabase, SimServer, Tables
 
 SECOND = 1_000_000
-#: Seconds of a life, and those without faults at its end, in which somebody has to serve.
+#: Seconds of a life, and the seconds without faults at its end in which a broker has to serve.
 LIFE = 18.0
 CALM = 14.0
 LEASE = 3.0
@@ -48,12 +48,12 @@ LEASE = 3.0
 
 @dataclass
 class Faults:
-    """How likely a statement's connection breaks: before it is done, after, or while it is under way."""
+    """The probabilities that a connection breaks before a statement runs, after it, or while it runs."""
 
     before: float = 0.0
     after: float = 0.0
     late: float = 0.0
-    #: How likely a message takes seconds.
+    #: The probability that a message takes seconds.
     slow: float = 0.0
 
     def latency(self, random: Random) -> float:
@@ -62,7 +62,7 @@ class Faults:
 
 
 class ClusterWorld:
-    """A life from a seed. ``run`` lives it, and raises ``Broken``, or whatever else went wrong."""
+    """A simulated life, determined by its seed. ``run`` raises ``Broken`` or any other error it meets."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -78,7 +78,7 @@ class ClusterWorld:
         self.options = OwnerOptions(extent_bytes=random.choice((2_000, 8_000, 100_000)), extent_age=3600 * SECOND)
         bad = random.choice((0.0, 0.01, 0.05))
         self.faults = Faults(bad, bad, random.choice((0.0, bad)), random.choice((0.0, 0.01, 0.05)))
-        #: What each broker keeps in its own folder, by its name.
+        #: The note each broker keeps in its own folder, by broker name.
         self._folders: dict[str, KnownCommits] = {}
         self._backup: tuple[Tables, Backup] | None = None
         self._deciding = False
@@ -88,7 +88,7 @@ class ClusterWorld:
         self.confirmations = self.deliveries = self.fail_overs = self.restores = 0
 
     def run(self) -> None:
-        """Live."""
+        """Run the whole life."""
         with ExitStack() as stack:
             for module in (writer, segmented_log):
                 stack.enter_context(patch.object(module, "RLock", lambda: TaskLock(self.scheduler)))
@@ -104,15 +104,15 @@ class ClusterWorld:
             broker.kill()
 
     def number(self) -> int:
-        """The next message."""
+        """Return the number of the next message."""
         return next(self._numbers)
 
     def broken(self, text: str) -> NoReturn:
-        """A promise was not kept."""
+        """Record a broken promise."""
         raise Broken(text)
 
     def journal(self, broker: SimBroker) -> DatabaseJournal:
-        """The journal as a broker opens it."""
+        """Return the journal as a broker opens it."""
         clock = Clock(broker.clock, broker.wall, broker.sleep)
         journal = DatabaseJournal(
             lambda: SimDatabase(self.server, broker.carry),
@@ -130,10 +130,10 @@ class ClusterWorld:
     def _clock(self) -> float:
         return self._clock_offset + self.scheduler.now
 
-    # What goes wrong
+    # Faults
 
     def _plan(self) -> None:
-        """Misfortunes at any time."""
+        """Schedule faults at random times."""
         random = self.random
         misfortunes = (
             self._kill,
@@ -153,7 +153,7 @@ class ClusterWorld:
         self._replace(self._victim(), self.random.expovariate(0.5))
 
     def _replace(self, broker: SimBroker, after: float) -> None:
-        """Kill it, and start it again after so many seconds: it has nothing but its folder."""
+        """Kill a broker, and start it again after this many seconds with nothing but its folder."""
         broker.kill()
         fresh = SimBroker(self, broker.name)
         self.brokers[self.brokers.index(broker)] = fresh
@@ -171,12 +171,12 @@ class ClusterWorld:
             broker.cut_back = until
 
     def _victim(self) -> SimBroker:
-        """Mostly who serves."""
+        """Choose a broker, mostly the serving one."""
         serving = [broker for broker in self.brokers if broker.serving is not None]
         return self.random.choice(serving if serving and self.random.random() < 0.7 else self.brokers)
 
     def _fail_over(self) -> None:
-        """The standby becomes the primary."""
+        """Promote the database's standby."""
         self.fail_overs += 1
         self._clock_offset += self.random.uniform(-0.1, 0.1)
         self.server.fail_over(self.random.randint(0, self.server.unseen))
@@ -190,7 +190,7 @@ class ClusterWorld:
         self._backup = self.server.tables.copy(), self.witness.back_up()
 
     def _restore(self) -> None:
-        """The database is what it was at the last backup. All brokers are stopped, as an owner would go on with it."""
+        """Restore the last backup. All brokers are stopped, because an owner would keep writing to the database."""
         if self._backup is None:
             return
         self.restores += 1
@@ -205,7 +205,7 @@ class ClusterWorld:
         self.server.incarnation += 1
 
     def note_loss(self) -> None:
-        """A broker has ended, since commits are lost. An operator hears of it, and accepts the loss."""
+        """Let an operator accept the loss after a broker has ended over lost commits."""
         self.noticed += 1
         if self.server.synchronous and not self.restores:
             raise Broken("a broker ends because commits are lost, and none is that was confirmed")
@@ -234,7 +234,7 @@ class ClusterWorld:
         self.server.full = False
 
     def _calm_down(self) -> None:
-        """Nothing goes wrong from now on."""
+        """End all faults."""
         self.server.cuts_short = lambda: False
         self.faults.before = self.faults.after = self.faults.late = self.faults.slow = 0.0
         self.server.full = False

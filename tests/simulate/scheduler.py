@@ -1,7 +1,7 @@
-"""Several processes in one thread, under one simulated clock: who runs next is decided by when each wants to go on.
+"""Several processes in one thread under one simulated clock: the task with the earliest wake-up time runs next.
 
 A *task* is a function that calls ``sleep`` wherever a real one would wait for something; anything may happen
-meanwhile. The same functions run as in a real process: none of them knows that it is simulated.
+meanwhile. The functions are those of a real process and do not know that they are simulated.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ import greenlet
 
 
 class Killed(BaseException):
-    """The process is no more. No handler of errors catches it, as none would run after ``kill -9``."""
+    """The process was killed. Error handlers do not catch this, as none would run after ``kill -9``."""
 
 
 class Scheduler:
-    """Tasks and callbacks by the time at which they go on. ``now`` is in seconds."""
+    """Tasks and callbacks, ordered by wake-up time. ``now`` is in seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._serial = count()
         self._hub = greenlet.getcurrent()
-        #: What a task has raised, which ends the run.
+        #: The exception that a task raised, which ends the run.
         self._failure: BaseException | None = None
 
     def call(self, delay: float, do: Callable[[], object]) -> None:
-        """Do something later."""
+        """Call a function later."""
         heappush(self._due, (self.now + delay, next(self._serial), do))
 
     def spawn(self, task: Callable[[], object], delay: float = 0.0) -> greenlet.greenlet:
-        """Begin a task."""
+        """Start a task."""
 
         def run() -> None:
             try:
                 task()
             except Killed:
                 pass
-            except BaseException as error:  # it is the finding
+            except BaseException as error:  # any failure is a finding
                 self._failure = error
 
         started = greenlet.greenlet(run, self._hub)
@@ -48,7 +48,7 @@ class Scheduler:
         return started
 
     def sleep(self, seconds: float) -> None:
-        """Let a task wait. Whoever is due before goes first."""
+        """Let the current task wait; earlier ones run first."""
         waiting = greenlet.getcurrent()
         self.call(seconds, lambda: None if waiting.dead else waiting.switch())
         self._hub.switch()
@@ -61,7 +61,7 @@ class Scheduler:
             task.throw(Killed)
 
     def run(self, until: float) -> None:
-        """Let time pass. Raises what a task has raised."""
+        """Let time pass. Raises the first exception of a task."""
         while self._due and self._due[0][0] <= until:
             when, _, do = heappop(self._due)
             self.now = max(self.now, when)
@@ -72,9 +72,9 @@ class Scheduler:
 
 
 class TaskLock:
-    """A lock for tasks, which are all in one thread: who waits for it lets the others run. As ``threading.RLock``."""
+    """An equivalent of ``threading.RLock`` for tasks in one thread: a waiting task lets the other tasks run."""
 
-    #: Seconds between two looks.
+    #: Seconds between attempts.
     _PAUSE = 0.001
 
     def __init__(self, scheduler: Scheduler) -> None:

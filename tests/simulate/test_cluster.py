@@ -1,4 +1,4 @@
-"""Simulated lives of several brokers on one database; and that what they promise is really watched."""
+"""Simulated lives of several brokers on one database, and proof that broken promises are detected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulate.scheduler import Scheduler, TaskLock
 from simulate.witness import Broken
 from support.simdatabase import Tables
 
-#: Lives in which a broken rule must be seen.
+#: The number of lives in which a broken rule must be detected.
 ENOUGH = 150
 
 
@@ -45,7 +45,7 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database does not ask whose statement it is."""
+    """The database does not check the epoch of a statement."""
     monkeypatch.setattr(Tables, "of", lambda tables, epoch: tables.shard)
 
 
@@ -61,13 +61,13 @@ def no_head(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An owner hands out as long as it likes."""
+    """An owner delivers messages without regard to its lease."""
     monkeypatch.setattr(DatabaseLease, "extend", lambda lease, asked_at: setattr(lease, "deadline", float("inf")))
     monkeypatch.setattr(DatabaseLease, "end", lambda lease: None)
 
 
 def deadline_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease is counted from when its answer came."""
+    """A lease counts from the arrival of its answer."""
     extend = DatabaseLease.extend
 
     def late(lease: DatabaseLease, asked_at: float) -> None:
@@ -101,7 +101,7 @@ def blind_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_durable_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is seen counts as durable, without a commit after it."""
+    """A visible block counts as durable without a commit after it."""
     settle = HeadWriter._settle
 
     def looks(writer: HeadWriter, lost: ConnectionLost | None, settled: Callable[[], bool]) -> float:
@@ -132,12 +132,12 @@ def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbering goes on in a database that was put back as if nothing were lost."""
+    """Numbering continues in a restored database as if nothing were lost."""
     for module in (journal, log):
         monkeypatch.setattr(module, "is_another", lambda made_in, extents, incarnation: False)
 
 
-#: Each with a life in which it was seen; as the code changes, it may be another one.
+#: Each with a seed that detected it; changes to the code may change that seed.
 MUTATIONS: list[tuple[Break, int]] = [
     (no_epoch, 19),
     (no_head, 54),
@@ -152,12 +152,12 @@ MUTATIONS: list[tuple[Break, int]] = [
 
 
 @pytest.mark.parametrize(("mutation", "seed"), MUTATIONS)
-def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch, mutation: Break, seed: int) -> None:
+def test_a_broken_rule_is_detected(monkeypatch: pytest.MonkeyPatch, mutation: Break, seed: int) -> None:
     mutation(monkeypatch)
     for each in (seed, *range(ENOUGH)):
         try:
             ClusterWorld(each).run()
-        except Exception:  # a promise, or something that can only be so when one was broken before
+        except Exception:  # a broken promise, or an error that can only follow one
             return
     pytest.fail(f"{mutation.__doc__} The checks did not notice.")
 
@@ -178,7 +178,7 @@ def test_tasks_wait_for_a_lock() -> None:
     assert order == ["one begins", "one ends", "two begins", "two ends"]
 
 
-def test_what_a_task_raises_ends_the_run() -> None:
+def test_an_exception_in_a_task_ends_the_run() -> None:
     scheduler = Scheduler()
 
     def fails() -> None:

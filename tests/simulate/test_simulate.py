@@ -1,4 +1,4 @@
-"""As many simulated lives as fit into twelve seconds, a thousand at most; and the command around them."""
+"""Simulated lives for twelve seconds or a thousand lives, and the command."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lines: a protocol of text lines. This is its registration; each part is a module.
 
-A message is a line: ``LINE``, a verb, and what the verb takes. A client sends::
+A message is a line: ``LINE``, a verb, and the verb's arguments. A client sends::
 
     LINE PUT queue body      publish; answered with OK and an ID once the message is on disk
     LINE GET queue           one message, as soon as there is one: MSG; not more than one at a time

@@ -1,4 +1,4 @@
-"""How captures of Lines are recognised, and what its lines are in the table of frames."""
+"""Recognition of Lines in captures, and its rows in the table of frames."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from lines_protocol.codec import Decoder, Line, encode
 from penstock.client.abilities import require
 from penstock.client.connection import Link
@@ -19,7 +21,7 @@ from penstock.client.urls import Address
 
 
 class LinesClientSession(ClientSession):
-    """One connection. Answers come in the order of what was asked."""
+    """One connection. Answers arrive in the order of the requests."""
 
     link: Link[Line]
 
@@ -29,20 +31,20 @@ class LinesClientSession(ClientSession):
         self.inbox = Inbox(self.link)
         self._asked: deque[asyncio.Future[str | None]] = deque()
 
+    @override
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> Sending:
-        """See ClientSession."""
         name = self.name(queue)
         answers = [self._ask(Line("PUT", name, message.body)) for message in messages]
         return LinesSending(self, messages, answers)
 
+    @override
     async def ping(self) -> None:
-        """See ClientSession."""
         async with self.link.limit(self.options.timeout, "answer"):
             await self._ask(Line("PING"))
         self.link.check()
 
+    @override
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
-        """See Settler."""
         require(self.abilities, action.ability)
         self.write(Line("ACK"))
         self.inbox.wake()
@@ -52,8 +54,8 @@ class LinesClientSession(ClientSession):
         """Send a line."""
         self.link.write(encode([line]))
 
+    @override
     def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
-        """See ClientSession."""
         return LinesSource(self, self.name(queue))
 
     def _ask(self, line: Line) -> asyncio.Future[str | None]:
@@ -85,8 +87,8 @@ class LinesSending(Sending):
         self._session = session
         self._answers = answers
 
+    @override
     async def outcomes(self) -> Sequence[str | ClientError | None]:
-        """See Sending."""
         async with self._session.link.limit(self._session.options.timeout, "answer"):
             return await asyncio.gather(*self._answers)
 
@@ -99,8 +101,8 @@ class LinesSource(MessageSource):
         self._queue = queue
         self._hold: Any = None
 
+    @override
     async def next(self) -> Delivery:
-        """See MessageSource."""
         while (delivery := self._session.inbox.take()) is None:
             if self._hold is None or self._hold.done is not None:
                 self._session.write(Line("GET", self._queue))
@@ -109,8 +111,9 @@ class LinesSource(MessageSource):
         self._hold = delivery.hold
         return delivery
 
+    @override
     def close(self) -> None:
-        """See MessageSource. A message that was asked for stays in the inbox, for the next consumer."""
+        """Leave a requested message in the inbox for the next consumer."""
 
 
 ABILITIES = Abilities("Lines", COMMON | {"confirmed publishing", "ping", "queue", "payload over 65,535 bytes"})

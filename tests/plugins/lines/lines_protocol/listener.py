@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from typing_extensions import override
+
 from penstock.server.options.listener_options import Listener
 
 
 class LinesListener(Listener, frozen=True, kw_only=True):
     """A listener of Lines."""
 
-    #: The namespace that its queues live in.
+    #: The namespace of its queues.
     namespace: str = "default"
 
     example: ClassVar[str] = "namespace=default"
 
+    @override
     def namespaces(self) -> list[str]:
-        """See Listener."""
         return [self.namespace]

@@ -1,8 +1,10 @@
-"""A connection on the server's side: lines become commands of the broker, deliveries become lines."""
+"""The server's side of a connection: lines become broker commands, deliveries become lines."""
 
 from __future__ import annotations
 
 from collections import deque
+
+from typing_extensions import override
 
 from lines_protocol.codec import Decoder, Line, encode
 from lines_protocol.listener import LinesListener
@@ -20,11 +22,11 @@ class LinesSession(Session[Line]):
     def __init__(self, runtime: Runtime, listener: LinesListener) -> None:
         super().__init__(runtime, Decoder(runtime.options.limits.payload_bytes))
         self.namespace = listener.namespace
-        #: Answers, and how far the log must be on disk before each may be given.
+        #: Answers, each with the position up to which the log must be on disk before it is sent.
         self._due: deque[tuple[int, Line]] = deque()
 
+    @override
     def handle(self, frame: Line) -> bool:
-        """See Session."""
         if frame.verb == "PUT":
             return self._put(frame)
         if frame.verb == "GET":
@@ -35,28 +37,28 @@ class LinesSession(Session[Line]):
             self._answer(0, Line("PONG"))
         return True
 
+    @override
     def after_loss(self, frame: Line) -> Line | None:
-        """See Session."""
         return None if frame.verb == "GET" else frame
 
+    @override
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
-        """See Session."""
         return encode(Line("MSG", queue.name, payload) for payload in payloads)
 
+    @override
     def release(self, committed: int) -> None:
-        """See Session."""
         while self._due and self._due[0][0] <= committed:
             self.write(encode([self._due.popleft()[1]]))
         if not self._due:
             self.runtime.output.answered(self)
 
     @property
+    @override
     def answers_due(self) -> bool:
-        """See Session."""
         return bool(self._due)
 
     def _answer(self, after: int, line: Line) -> None:
-        """Answer in turn, once the log is on disk up to ``after``."""
+        """Send an answer in turn, once the log is on disk up to ``after``."""
         self._due.append((after, line))
         self.runtime.output.await_answers(self)
 
@@ -81,7 +83,7 @@ class LinesSession(Session[Line]):
             self.runtime.broker.acknowledge(self.connection, out.queue, [position], self.runtime.now())
 
     def _queue(self, right: str, name: str) -> Queue | None:
-        """The queue of this name, made if need be. None: the peer may not, and the connection is closed."""
+        """Return the queue, creating it if necessary. Without permission, close the connection and return None."""
         if self.allowed("publish" if right == "publish" else "consume", self.namespace, name):
             queue = self.runtime.broker.queue(self.namespace, name)
             queue = queue or self.runtime.creation.make_queue(self.namespace, name, self)
