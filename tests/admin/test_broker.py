@@ -190,7 +190,7 @@ class _Refusing(WatchedBroker):
     async def ask(self, request: Any, kind: Any) -> Any:
         if isinstance(request, requests.CreateQueue):
             if len(self.made) == 2:
-                raise problem("conflict", "the queue a/3 is there already")
+                raise problem("conflict", "the queue a/3 already exists")
             self.made.append(request.name)
 
 

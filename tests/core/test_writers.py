@@ -81,7 +81,7 @@ def test_other_rows_under_the_same_numbers_are_refused(broker: Broker) -> None:
     assert broker.was_written(ChunkKey("job", 0, 0, 0, 99))
     assert broker.was_written(ChunkKey("job", 0, 0, 1, 8))
     assert broker.was_written(ChunkKey("job", 0, 0, 1))
-    with pytest.raises(ChunkDiffers, match="writer 'job', epoch 0, partition 0 are not what they were"):
+    with pytest.raises(ChunkDiffers, match="writer 'job', epoch 0, partition 0 differ from those accepted before"):
         broker.write(b"spark", ChunkKey("job", 0, 0, 1, 9), [Portion(queue, [b"y"])], NOW)
     assert broker.log.next_position == before
 
@@ -99,10 +99,10 @@ def test_the_digest_of_an_older_chunk_is_not_compared_with_a_newer(broker: Broke
     [
         ({0: (2, 8), 1: (1, 5)}, ""),
         ({0: (2, 0), 1: (1, 0)}, ""),
-        ({0: (2, 8)}, "partition 1 .*: 0 chunks were sent, and 1 are here"),
-        ({0: (2, 8), 1: (1, 5), 2: (1, 1)}, "partition 2 .*: 1 chunks were sent, and 0 are here"),
-        ({0: (1, 7), 1: (1, 5)}, "partition 0 .*: 1 chunks were sent, and 2 are here"),
-        ({0: (2, 9), 1: (1, 5)}, "partition 0 .*: they were written before with other rows"),
+        ({0: (2, 8)}, "partition 1 .*: 0 chunks were sent, and 1 were accepted"),
+        ({0: (2, 8), 1: (1, 5), 2: (1, 1)}, "partition 2 .*: 1 chunks were sent, and 0 were accepted"),
+        ({0: (1, 7), 1: (1, 5)}, "partition 0 .*: 1 chunks were sent, and 2 were accepted"),
+        ({0: (2, 9), 1: (1, 5)}, "partition 0 .*: the rows are not the same"),
     ],
 )
 def test_written_rows_are_compared(broker: Broker, parts: dict[int, tuple[int, int]], says: str) -> None:
@@ -223,10 +223,10 @@ def test_there_are_limits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> No
     queue = queue_of(broker)
     monkeypatch.setattr(write_commands, "MOST_WRITERS", 1)
     broker.write(b"spark", ChunkKey("one"), [Portion(queue, [b"x"])], NOW)
-    with pytest.raises(TooManyWriters, match="1 writers are remembered already"):
+    with pytest.raises(TooManyWriters, match="1 writers are already remembered"):
         broker.write(b"spark", ChunkKey("two"), [Portion(queue, [b"x"])], NOW)
     monkeypatch.setattr(write_commands, "MOST_PARTITIONS", 1)
-    with pytest.raises(TooManyWriters, match="1 partitions of writers are remembered already"):
+    with pytest.raises(TooManyWriters, match="1 partitions of writers are already remembered"):
         broker.write(b"spark", ChunkKey("one", 0, 1), [Portion(queue, [b"x"])], NOW)
     for key in (ChunkKey("one", 0, 0, 1), ChunkKey("one", 1, 1)):  # these need no more room
         assert not broker.write(b"spark", key, [Portion(queue, [b"x"])], NOW).duplicate

@@ -68,7 +68,7 @@ class TestWriting:
             flight.write(rows, **write, digest=digest)
         before = payloads(flight, "write/one")
         found = problem(lambda: flight.write(second, **write, digest=6))
-        assert (found.code, "partition 0 are not what they were" in found.text) == ("differs", True)
+        assert (found.code, "partition 0 differ from those accepted before" in found.text) == ("differs", True)
         assert payloads(flight, "write/one") == before
         assert flight.act("check-written", writer="digests", epoch=1, parts=[(0, 1, 5)]) is True
         for parts in ([], [(0, 1, 6)], [(0, 2, 5)], [(0, 1, 5), (1, 1, 1)]):

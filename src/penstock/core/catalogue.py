@@ -1,4 +1,4 @@
-"""The journal's form of everything but messages: queues in the catalogue, leases and writers in the rows after it.
+"""The journal's form of all state except messages: queues in the catalogue, leases and writers in the rows after it.
 
 Both are at the beginning of every segment, so that the journal can be read from there.
 """
@@ -14,7 +14,7 @@ from penstock.core.policy import Policy
 from penstock.core.queue import QueueCounters
 from penstock.core.writers import WriterEntry
 
-#: Approximate bytes of a ``HELD`` row: far below a block's, so that a segment can begin however much is held.
+#: Approximate bytes of a ``HELD`` row. Far less than a block, so that any number of them can begin a segment.
 ROW_BYTES = 4 * 2**20
 
 

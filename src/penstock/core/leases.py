@@ -4,8 +4,8 @@ A *lease* is a set of ready messages of one queue that a reader holds until it s
 Unlike a delivery it is recorded when it begins, because it has to outlive the broker: a reader that asks again must get
 the same messages.
 
-A lease says nothing about a message: a leased one is in the state of its own last event, and without leases every
-message is ready. So leases are state of their own, applied event by event.
+A lease does not change the state of its messages: each is in the state of its own last event, as if there were no
+lease. So leases are separate state, applied event by event.
 """
 
 from __future__ import annotations

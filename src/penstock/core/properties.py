@@ -1,4 +1,4 @@
-"""The properties of published messages beside their payloads."""
+"""The properties of published messages, without their payloads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.schema import FOREVER
 class Properties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The common properties of all messages of one publish. Times are microseconds."""
 
-    #: From now on; 0 = no end. None: the queue's default applies, unless there is ``expires_at``.
+    #: From now on; 0 = no end. None: the queue's default applies, unless ``expires_at`` is set.
     ttl: int | None = None
-    #: If there is ``ttl`` too, the earlier end counts; 0 = none.
+    #: With ``ttl`` the earlier end counts; 0 = none.
     expires_at: int = 0
     priority: int = 0
     delay: int = 0
@@ -26,5 +26,5 @@ class Properties(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     source_info: bytes = b""
 
 
-#: The properties of a message without any.
+#: The defaults. ``publish`` compares by identity, so plain messages must use this object.
 PLAIN = Properties()

@@ -1,7 +1,7 @@
 """Writers in the broker and in the journal.
 
-A *writer* sends numbered chunks; the broker remembers which it has sent, so that none counts twice. That says nothing
-about messages, so writers are state of their own, applied event by event.
+A *writer* sends numbered chunks; the broker remembers which it has accepted, so that none counts twice. This is
+independent of messages, so writers are separate state, applied event by event.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands of writers whose chunks count once: each is published atomically, and never again.
+"""Commands of writers, whose chunks are published atomically and only once.
 
 A chunk is identified by writer, epoch, partition and number. Its messages and the row that records it are in one block,
 so a crash keeps both or neither. For each writer's newest epoch the broker remembers, without a time limit, how many
@@ -81,16 +81,17 @@ def was_written(state: BrokerState, key: ChunkKey) -> bool:
             f"chunk {key.chunk} of writer {key.writer!r}, epoch {key.epoch}, partition {key.partition} comes too "
             f"early: the next is chunk {taken}"
         )
-    # Only the last one can be compared. A writer that continues gets past it; one that does not is checked at the end.
+    # Only the last accepted chunk's digest is known. Digests are cumulative, so a writer that continues is compared
+    # there, and one that stops earlier by ``check_written``.
     if known is not None and key.chunk == taken - 1:
         _compare(key, known.digests.get(key.partition, 0))
     return key.chunk < taken
 
 
 def check_written(state: BrokerState, writer: str, epoch: int, parts: Mapping[int, tuple[int, int]]) -> None:
-    """Raises ChunkDiffers unless exactly this was accepted: for each partition its number of chunks, and this digest.
+    """Raises ChunkDiffers unless exactly these were accepted: for each partition, a number of chunks and their digest.
 
-    Of an epoch before the newest nothing is known any more, and nothing of it was accepted since.
+    An epoch before the newest passes: its chunks are forgotten, and no more of them are accepted.
     """
     for _ in check_written_in_steps(state, writer, epoch, parts):
         pass
@@ -107,7 +108,7 @@ def check_written_in_steps(
     for number, partition in enumerate(sorted(chunks.keys() | parts.keys()), 1):
         count, digest = parts.get(partition, (0, 0))
         if count != chunks.get(partition, 0):
-            text = f"{count} chunks were sent, and {chunks.get(partition, 0)} are here"
+            text = f"{count} chunks were sent, and {chunks.get(partition, 0)} were accepted"
             raise ChunkDiffers(_differs(ChunkKey(writer, epoch, partition), text))
         _compare(ChunkKey(writer, epoch, partition, count, digest), known.digests.get(partition, 0))
         if not number % budget.COMPARE:
@@ -161,7 +162,7 @@ def end_writer(state: BrokerState, writer: str, now: int, source: bytes) -> bool
 def _check_writer(state: BrokerState, key: ChunkKey) -> None:
     if key.writer not in state.writers and len(state.writers) >= MOST_WRITERS:
         raise TooManyWriters(
-            f"{len(state.writers)} writers are remembered already, and no more can be: end those that will not come "
+            f"{len(state.writers)} writers are already remembered, which is the limit: end those that will not come "
             f"back, or write under fewer names"
         )
     known = state.writers.get(key.writer) or WriterEntry(key.epoch, {})
@@ -169,13 +170,13 @@ def _check_writer(state: BrokerState, key: ChunkKey) -> None:
     is_new = known.epoch != key.epoch or key.partition not in known.chunks
     if is_new and remaining >= MOST_PARTITIONS:
         raise TooManyWriters(
-            f"{state.partitions} partitions of writers are remembered already, and no more can be: write with fewer "
+            f"{state.partitions} partitions of writers are already remembered, which is the limit: write with fewer "
             f"partitions, or end writers that will not come back"
         )
 
 
 def _signed(state: BrokerState, key: ChunkKey, now: int) -> ChunkKey:
-    """The key with its time, and with the owner that the writer has had so far, if none is given."""
+    """The key with the time and, if it names no owner, the writer's previous owner."""
     known = state.writers.get(key.writer)
     return msgspec.structs.replace(key, owner=key.owner or (known.owner if known else ""), at=now)
 
@@ -191,7 +192,7 @@ def _note_chunk(state: BrokerState, key: ChunkKey) -> None:
 
 
 def _refusal(state: BrokerState, portion: Portion) -> PublishRefusal | None:
-    """Why these can't all be accepted. If some are delayed, all count as delayed."""
+    """Why not all of these rows can be accepted, or None. If some are delayed, all count as delayed."""
     sizes = list(map(len, portion.payloads))
     return admit(state, portion.queue, sizes, sum(sizes), delayed=any(portion.delay))[1]
 
@@ -212,12 +213,12 @@ def _add(portion: Portion, times: _Times, first: int) -> None:
 def _compare(key: ChunkKey, known: int) -> None:
     """Raises ChunkDiffers if a repetition has another digest than the accepted rows."""
     if key.digest and known and key.digest != known:
-        raise ChunkDiffers(_differs(key, "they were written before with other rows"))
+        raise ChunkDiffers(_differs(key, "the rows are not the same"))
 
 
 def _differs(key: ChunkKey, why: str) -> str:
     which = f"writer {key.writer!r}, epoch {key.epoch}, partition {key.partition}"
-    return f"the chunks of {which} are not what they were: {why}"
+    return f"the chunks of {which} differ from those accepted before: {why}"
 
 
 def _size(portion: Portion) -> int:

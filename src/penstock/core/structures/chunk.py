@@ -1,7 +1,7 @@
 """A chunk of a lane: its columns, packed while nothing changes them.
 
-Taking the first messages moves nothing: a chunk counts the rows at its front that are gone, and drops them when they
-are many, or when something else is done with it.
+Taking the first messages moves nothing: a chunk counts the rows at its front that are gone. It drops them when there
+are many, or before any other change.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PackedColumns:
 
 
 class Chunk:
-    """Messages side by side in a lane. There is at least one."""
+    """Consecutive messages of a lane, at least one."""
 
     __slots__ = ("_columns", "_deadline", "gone")
 
@@ -64,7 +64,7 @@ class Chunk:
         self._columns: Columns | PackedColumns = columns
         #: The entry among the deadlines.
         self._deadline: Deadline | None = None
-        #: Rows at the front that are still in the columns but not in the lane.
+        #: The number of rows at the front that are still in the columns but no longer in the lane.
         self.gone = 0
 
     def __len__(self) -> int:

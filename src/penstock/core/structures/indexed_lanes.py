@@ -1,8 +1,9 @@
-"""Lanes in which a message can be found by its position without a search.
+"""Lanes with an index by position.
 
-A ready message's rank is its position, or noted in its queue. But nothing shows the rank of a dead letter, which is the
-position of the event that made it one, or of a delayed message, which is a time, or which of very many priorities a
-message has. Such messages are noted a second time, sorted by position: 20 bytes for each.
+Finding a message in a lane takes its rank. A ready message's rank is its position, or noted in its queue. But a dead
+letter's rank is the position of the event that made it one, a delayed message's rank is a time, and in a queue with
+very many priorities a message's lane is unknown. So these lanes have a second lane, ``places``, sorted by position:
+20 bytes for each message.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from penstock.schema import FOREVER
 
 
 class _NotedLane(Lane):
-    """A lane whose messages are also noted in ``places``, and leave both together."""
+    """A lane whose messages are also in the index ``places``; removing a message removes it from both."""
 
     __slots__ = ("_places",)
 
@@ -111,9 +112,9 @@ class DeadLane(RankedLane):
 
 
 class PriorityLane(_NotedLane):
-    """The lane of one of very many priorities: ``places``, which all of them share, has the priority of each message.
+    """The lane of one of very many priorities. All lanes of the queue share ``places``, which maps to priorities.
 
-    Its messages expire, and are never dead: it implements the operations on ready messages.
+    Its messages can expire and are never dead letters: it implements the operations on ready messages.
     """
 
     __slots__ = ()

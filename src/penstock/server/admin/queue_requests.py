@@ -18,12 +18,12 @@ _REASONS = {int(reason): reason.name.lower() for reason in Reason}
 
 
 class QueueRequests:
-    """Answers them. All methods raise RequestRefused."""
+    """Handles these requests. All methods raise RequestRefused."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._broker = runtime.broker
-        #: Numbers of all queues at the start of the latest listing.
+        #: Sorted numbers of all queues when the latest listing began.
         self._numbers: list[int] = []
         self.handlers: Handlers = {
             requests.Queues: self.rows,
@@ -44,7 +44,7 @@ class QueueRequests:
         return queue
 
     def rows(self, request: requests.Queues) -> requests.QueueRows:
-        """The next piece of queues by number. The list of numbers is made once for each listing."""
+        """The next piece of queues, by number. The list of numbers is made once for each listing."""
         if not request.after:
             self._numbers = sorted(self._broker.queues)
         begin = bisect_right(self._numbers, request.after)
@@ -109,7 +109,7 @@ class QueueRequests:
         """Create a queue, and its namespace if needed."""
         if self._broker.queue(request.namespace, request.name) is not None:
             raise RequestRefused(
-                "conflict", f"the queue {request.namespace}/{request.name} is there already", "path.queue"
+                "conflict", f"the queue {request.namespace}/{request.name} already exists", "path.queue"
             )
         if not request.name:
             raise RequestRefused("bad-request", "a queue has a name of at least one character", "path.queue")
@@ -151,7 +151,7 @@ class QueueRequests:
             )
             done = self._broker.publish(connection, queue, [payload], self._runtime.now(), how)
             if done.refusal is not None:
-                raise RequestRefused("refused", f"{done.refusal.value}; {len(ids)} messages before it were taken")
+                raise RequestRefused("refused", f"{done.refusal.value}; {len(ids)} messages before it were published")
             ids.append(self._runtime.ids.raw(queue, done.first))
         return ids
 

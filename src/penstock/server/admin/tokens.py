@@ -109,7 +109,7 @@ class TokenStore:
         if len(self._tokens) >= MOST_TOKENS:
             raise TokenRefused(f"there are {MOST_TOKENS} tokens already: revoke unused ones")
         if any(token.sha256 == request.sha256 for token in self._tokens.values()):
-            raise TokenRefused("this token is there already")
+            raise TokenRefused("this token already exists")
         try:
             AccessRule(name=request.name, token_sha256=request.sha256, may=request.may, where=request.where)
         except OptionError as error:

@@ -1,8 +1,8 @@
-"""The memory that the state of the queues takes, counted in items that each have a known cost, against ``state_bytes``.
+"""Keeps the memory for the queues' state below ``state_bytes``, estimated by counting items of known cost.
 
-Messages are on disk, but their state is in memory, and peers decide how much of it there is. Each round counts some of
-the queues, so that ten thousand of them do not hold up the loop; the sum is a few seconds old. Above the bound
-publishing is refused, as it is on a full disk, and consuming goes on.
+Messages are on disk, but their state is in memory, and peers determine its size. Each round counts some of the queues,
+so that ten thousand of them do not hold up the loop; the sum is a few seconds old. Above the limit publishing is
+refused, as on a full disk, and consuming continues.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from penstock.server.engine.engine import Engine
 #: Bytes, measured compiled and not, and rounded up. A waiting message: less where chunks are packed, with a time to
 #: live in any case.
 WAITING = 22
-#: One that is noted a second time, so that it is found by its ID: delayed, dead, or of one of very many priorities.
+#: A message that is indexed by position as well: delayed, dead, or of one of very many priorities.
 INDEXED = 20
-#: One that is set aside because it can't be read.
+#: A message that is set aside because it can't be read.
 ASIDE = 500
-#: A different priority, with deadlines of its own.
+#: A priority of a queue, with its own deadlines.
 PRIORITY = 1_500
 OUT = 425
-#: The noted end of a lock, beside the message that is out.
+#: The deadline of a lock; the message that is out counts as OUT.
 LOCK = 200
-#: A message of which something is noted: deliveries, retries, its rank, its place.
+#: A message with an entry in a table of its queue: deliveries, retries, its rank, its place.
 NOTE = 200
-#: With the ID that was asked for.
+#: Including the requested ID of the message.
 REQUEST = 290
 ASKED = 220
 QUEUE = 4_200
@@ -35,7 +35,7 @@ WRITER = 400
 PARTITION = 200
 #: Queues that are counted in one round.
 COUNTED = 1_000
-#: Publishing is taken again when this part of the bound is free.
+#: Publishing is accepted again when this fraction (1/16) of the limit is free.
 HYSTERESIS = 16
 
 

@@ -30,14 +30,14 @@ DOUBLINGS = 6
 
 
 class Maintenance:
-    """Runs ``Upkeep`` when it is due. A task of its own checks the disk meanwhile."""
+    """Runs ``Upkeep`` when it is due. A separate task checks the disk."""
 
     def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
         self._runtime = runtime
         self._upkeep = upkeep
         self._memory = IdleMemory(runtime, upkeep.log)
         self._tasks: list[asyncio.Task[None]] = []
-        #: What runs in the thread.
+        #: The work that runs in the thread.
         self._reading: asyncio.Future[Any] | None = None
         upkeep.admission.refuse_while(
             lambda: runtime.commits.full is not None and not isinstance(runtime.commits.full, LogAway)
@@ -58,11 +58,11 @@ class Maintenance:
 
     @property
     def busy(self) -> bool:
-        """Whether the thread is at work."""
+        """Whether the thread is working."""
         return self._reading is not None and not self._reading.done()
 
     async def stop(self) -> None:
-        """Stop the tasks. The thread may still be at work: see ``finish``."""
+        """Stop the tasks. The thread may still be working: see ``finish``."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -113,7 +113,7 @@ class Maintenance:
             return False
         broker = self._runtime.broker
         if broker.memory_full and self._upkeep.journal.memory_bytes > 0:
-            return True  # even if nothing has changed: what the checkpoint before the last one needs can go then
+            return True  # even without new events: history that only the last but one checkpoint needs can go
         return broker.disk_full and (self._upkeep.log.end != self._end_seen or self._failures > 0)
 
     async def _try_upkeep(self) -> None:
@@ -154,7 +154,7 @@ class Maintenance:
             return await asyncio.shield(reading)
         finally:
             if reading.done():
-                self._reading = None  # it would keep the plan's table
+                self._reading = None  # it would keep the plan's table in memory
 
     def _report(self, plan: RemovalPlan) -> None:
         runtime = self._runtime
@@ -217,6 +217,6 @@ class Maintenance:
             raise
 
     def _newest_extent(self) -> int:
-        """The first position of the extent that grows; 0 if there is none yet."""
+        """The first position of the newest extent, which still grows; 0 if there is none yet."""
         extents = self._upkeep.log.extents()
         return extents[-1].first if extents else 0

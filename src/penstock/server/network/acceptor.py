@@ -1,4 +1,4 @@
-"""Accepting connections: from a listening socket to a session, through a PROXY header and a TLS handshake if need be.
+"""Accepting connections: from a listening socket to a session, if configured through a PROXY header and TLS handshake.
 
 We accept ourselves, because limits must hold before a handshake begins, and asyncio reports a connection only after it.
 Accepting is also where the system reports that it has run out of file descriptors.
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 #: Networks of proxies.
 Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
-#: Connections accepted in one go, before others have their turn.
+#: Connections accepted at once, before the loop has another turn.
 BATCH = 64
 #: The system is out of file descriptors or memory: try again after this many seconds.
 PAUSE = 1.0
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 #: How long a TLS peer may take to close its side.
 TLS_CLOSE_SECONDS = 5.0
-#: Probes that notice a peer that is silently gone: after this many idle seconds, this often, this many times.
+#: Probes that detect a vanished peer: after TCP_KEEPIDLE idle seconds, every TCP_KEEPINTVL, TCP_KEEPCNT times.
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
 class Acceptor:
-    """Makes a session of every connection that comes in, or turns it away."""
+    """Makes a session for every incoming connection, or turns it away."""
 
     def __init__(
         self,
@@ -50,33 +50,30 @@ class Acceptor:
         context: ssl.SSLContext | None,
         proxies: Networks | None = None,
     ) -> None:
-        """``proxies`` say whose connection it is, before all else: those of these networks, or all if there are none.
-
-        None: connections come as they are.
-        """
+        """``proxies`` are the networks whose connections begin with a PROXY header; empty: all do. None: none do."""
         self.sockets = sockets
-        #: For connections from now on.
+        #: For new connections.
         self.context = context
         self._runtime = runtime
         self._protocol = protocol
         self._make = make
         self._proxies = proxies
         self._arriving: set[asyncio.Task[None]] = set()
-        #: Those that wait for a PROXY header or a TLS handshake.
+        #: Tasks that wait for a PROXY header or a TLS handshake.
         self._unready: set[asyncio.Task[None]] = set()
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
         for each in sockets:
             runtime.loop.add_reader(each.fileno(), self._accept, each)
 
     def use(self, context: ssl.SSLContext | None) -> None:
-        """Use this TLS context for connections from now on."""
+        """Use this TLS context for new connections."""
         self.context = context
 
     async def close(self) -> None:
-        """Accept no more, and forget those that wait for a PROXY header or a TLS handshake.
+        """Stop accepting, and drop connections that wait for a PROXY header or a TLS handshake.
 
-        All others have a session on return: uvloop would close the connection of a task that is cancelled, and never
-        tell its session.
+        All others have a session on return. Their tasks are not cancelled: uvloop would close the connection without
+        notifying the session.
         """
         for each in self.sockets:
             if each in self._pauses:
@@ -84,7 +81,7 @@ class Acceptor:
             else:
                 self._runtime.loop.remove_reader(each.fileno())
             each.close()
-        await asyncio.sleep(0)  # until all that are to come have begun
+        await asyncio.sleep(0)  # lets every task start that was created before
         for task in self._unready:
             task.cancel()
         if self._arriving:
@@ -98,7 +95,7 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno not in EXHAUSTED:
-                    continue  # this peer has gone already
+                    continue  # this peer has already closed the connection
                 self._runtime.count("accept_failures")
                 self._runtime.log.error("cannot accept connections", protocol=self._protocol, reason=error.strerror)
                 self._pause(listening)
@@ -121,7 +118,7 @@ class Acceptor:
             peer = peer_of(connection, address)
             if connection.family != socket.AF_UNIX:
                 _keep_alive(connection)
-        except OSError:  # it has gone meanwhile
+        except OSError:  # the peer has closed the connection
             connection.close()
             return
         if not (self._is_trusted(peer) and self._runtime.peers.arrive(self._protocol, peer)):
@@ -133,7 +130,7 @@ class Acceptor:
         task.add_done_callback(self._arriving.discard)
 
     def _is_trusted(self, peer: Peer) -> bool:
-        """Whether it may connect to a listener that only proxies connect to."""
+        """Whether the peer may connect: if the listener is for certain proxies, whether it is one of them."""
         if not self._proxies:
             return True
         address = plain_address(peer.address)
@@ -168,7 +165,7 @@ class Acceptor:
             await self._arrive(connection, client)
 
     async def _introduced(self, connection: socket.socket, proxy: Peer) -> Peer | None:
-        """The client whose connection a proxy forwards, counted in place of the proxy; None: it was turned away."""
+        """The client whose connection a proxy forwards, counted instead of the proxy. None: it was turned away."""
         seconds = self._runtime.options.limits.unfinished_seconds
         client, itself = None, False
         try:

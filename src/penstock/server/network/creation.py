@@ -32,9 +32,9 @@ class Creation:
         self._log = log
         self._now = now
         self._rules = options.access
-        #: A rule grants ``create``, so creating needs that right.
+        #: Some rule grants ``create``, so creating needs that right.
         self._needs_right = any("create" in rule.may for rule in options.access)
-        #: The rule or address that each queue counts for.
+        #: The rule or address for which each queue counts, by the queue's number.
         self._makers: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
         self._deleted = self._deletions
@@ -52,7 +52,7 @@ class Creation:
     def make_queue(
         self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None, always: bool = False
     ) -> Queue | None:
-        """Create a queue, and its namespace if that is new. None: the peer may not (``always`` skips the check)."""
+        """Create a queue, and its namespace if needed. None if the peer may not; ``always`` skips the check."""
         if not always and (reason := self._why_not(namespace, name, session)):
             self._log.warning("queue not made", **session.facts(), queue=f"{namespace}/{name}", reason=reason)
             return None
@@ -91,19 +91,19 @@ class Creation:
         return f"{maker} has made {most} queues already"
 
     def why_not_over_flight(self, origin: str) -> str:
-        """The same for a peer of the Flight endpoint, which has looked at its rights."""
+        """The same for a peer of the Flight endpoint, which has already checked its rights."""
         self._forget_deleted()
         maker, most = f"the address {origin}", self._limits.queues_per_address
         return "" if self._counts[maker] < most else f"{maker} has made {most} queues already"
 
     def note_over_flight(self, origin: str, queue: Queue) -> None:
-        """A peer of the Flight endpoint has made this queue."""
+        """Count a queue that a peer of the Flight endpoint has created."""
         maker = f"the address {origin}"
         self._counts[maker] += 1
         self._makers[queue.id] = maker
 
     def _note(self, rights: Rights, origin: str, queue: Queue) -> None:
-        """The peer has made this queue."""
+        """Count a queue that the peer has created."""
         for maker, most in self._accounts(rights, origin, queue.namespace, queue.name):
             if self._counts[maker] < most:
                 self._counts[maker] += 1
@@ -111,7 +111,7 @@ class Creation:
                 return
 
     def _accounts(self, rights: Rights, origin: str, namespace: str, name: str) -> Iterator[tuple[str, int]]:
-        """On whose accounts the peer may make the queue, and how many each may have: its rules', or its address's."""
+        """The rules, or the address, for which the queue would count, each with its limit of queues."""
         if rights.open:
             yield f"the address {origin}", self._limits.queues_per_address
             return

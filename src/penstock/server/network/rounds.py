@@ -31,19 +31,19 @@ class Rounds:
         self._timer: asyncio.TimerHandle = runtime.loop.call_later(ROUND, self._run)
 
     def stall(self, session: AnySession) -> None:
-        """A publish of the session was refused: retry it in the next round."""
+        """Retry the session's refused publish in each round."""
         self.stalled.add(session)
 
     def unstall(self, session: AnySession) -> None:
-        """The session has no refused publish any more."""
+        """Stop retrying: the session has no refused publish any more."""
         self.stalled.discard(session)
 
     def visit_all(self, do: Callable[[AnySession], None]) -> None:
-        """Do something with every session that is there now, a few before each turn of the loop."""
+        """Call ``do`` with every current session, a few before each turn of the loop."""
         self._visit(iter(list(self._runtime.sessions.values())), do)
 
     def stop(self) -> None:
-        """Have no more rounds."""
+        """Stop the rounds."""
         self._timer.cancel()
 
     def _visit(self, sessions: Iterator[AnySession], do: Callable[[AnySession], None]) -> None:
@@ -76,7 +76,7 @@ class Rounds:
             runtime.log.warning(event, bytes=state.bytes, limit=state.limit)
 
     def _limit_memory(self, now: float) -> None:
-        """Close the slowest peers where memory for input is exceeded, or output waits for memory."""
+        """Close the slowest peers while input exceeds its memory, or output waits for memory."""
         memory = self._runtime.memory
         for session in list(memory.holders):
             session.note_output()
@@ -108,7 +108,7 @@ def check_patience(session: AnySession, now: float) -> None:
 
 
 def _lingers(session: AnySession, now: float) -> bool:
-    """Whether a peer keeps its ended connection from closing. One that waits for its answers does not."""
+    """Whether a peer reads too slowly for its ended connection to close. Waiting for our answers does not count."""
     if now - session.ending_since <= LINGER:
         return False
     account = session.account
