@@ -1,4 +1,4 @@
-"""One broker with a Flight endpoint for the tests of a file; for some of them two, one of which keeps nothing."""
+"""A broker with a Flight endpoint for each test file; some files run again with an ephemeral broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.brokers import BrokerProcess
 from support.flights import Flight
 
 FREE = {"address": "127.0.0.1:0"}
-#: Files whose tests are about what an ephemeral broker does just as well.
+#: Files whose tests also hold for an ephemeral broker.
 BOTH = {"test_reading", "test_live", "test_leasing", "test_writing"}
 
 

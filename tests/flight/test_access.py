@@ -1,4 +1,4 @@
-"""Who may do what: tokens, certificates, and what a caller without a right sees."""
+"""Access to the Flight endpoint: tokens, certificates, and what a caller without a right sees."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def row(payload: str = "x") -> list[pa.RecordBatch]:
 
 
 class TestTokens:
-    def test_a_reader_sees_its_queues_and_no_others(self, guarded: BrokerProcess) -> None:
+    def test_a_reader_sees_only_its_queues(self, guarded: BrokerProcess) -> None:
         with caller(guarded, "reader") as flight:
             assert flight.act("queues") == ["default/more", "default/open"]
             assert flight.act("queues", pattern="*/*e*") == ["default/more", "default/open"]
@@ -67,7 +67,7 @@ class TestTokens:
             assert flight.act("advance", start=1, max_rows=100)["rows"] == 2
 
     @pytest.mark.parametrize("queue", ["default/secret", "default/not-there", "other/q"])
-    def test_what_it_may_not_read_is_denied_whether_there_or_not(self, guarded: BrokerProcess, queue: str) -> None:
+    def test_unreadable_queues_are_denied_whether_they_exist_or_not(self, guarded: BrokerProcess, queue: str) -> None:
         with caller(guarded, "reader") as flight:
             for view in ("messages", "events", "live"):
                 assert problem(partial(flight.read, view=view, queue=queue)).code == "denied"
@@ -75,7 +75,7 @@ class TestTokens:
             assert problem(lambda: flight.info(queue=queue)).code == "denied"
             assert problem(lambda: flight.act("progress", queue=queue, reader="r", position=1)).code == "denied"
 
-    def test_a_reader_does_nothing_else(self, guarded: BrokerProcess) -> None:
+    def test_a_reader_may_do_nothing_else(self, guarded: BrokerProcess) -> None:
         with caller(guarded, "reader") as flight:
             assert problem(lambda: flight.write(row(), queue="default/open")).code == "denied"
             wanted = {"queue": "default/more", "reader": "r", "instance": "1", "start": 0}
@@ -84,7 +84,7 @@ class TestTokens:
             with pytest.raises(fl.FlightUnauthorizedError):
                 flight.read(queue="default/secret")
 
-    def test_readers_of_other_queues_are_not_told(self, guarded: BrokerProcess) -> None:
+    def test_readers_of_other_queues_are_hidden(self, guarded: BrokerProcess) -> None:
         with caller(guarded, "reader") as flight, caller(guarded, "boss") as boss:
             boss.act("progress", reader="one", queue="default/open", position=1)
             boss.act("progress", reader="two", queue="default/secret", position=1)
@@ -98,7 +98,7 @@ class TestTokens:
             assert problem(flight.read).code == "denied"
             assert problem(lambda: flight.act("queues")).code == "denied"
 
-    def test_who_may_publish_may_not_make_queues(self, guarded: BrokerProcess) -> None:
+    def test_creating_queues_needs_more_than_publish(self, guarded: BrokerProcess) -> None:
         with caller(guarded) as flight:
             found = problem(lambda: flight.write(row(), queue="net/made", writer="maker", create_queues=True))
             assert (found.code, "administer" in found.text) == ("denied", True)
@@ -115,7 +115,7 @@ class TestTokens:
             assert problem(lambda: writer.read(**leased)).code == "denied"
             assert problem(lambda: flight.read(view="live")).code == "denied"
 
-    def test_everybody_finds_the_queues_of_its_right(self, guarded: BrokerProcess) -> None:
+    def test_each_caller_finds_the_queues_of_its_right(self, guarded: BrokerProcess) -> None:
         with caller(guarded, "writer") as writer, caller(guarded, "consumer") as consumer:
             found = writer.act("queues", right="publish")
             assert [name for name in found if name != "net/made"] == ["default/open", "net/q"]
@@ -126,7 +126,7 @@ class TestTokens:
             assert consumer.act("progress", view="leased", queue="default/more", position=1)["rows"] <= 1
             assert problem(lambda: writer.act("progress", view="leased", position=1)).code == "denied"
 
-    def test_nobody_settles_what_it_may_not_consume(self, guarded: BrokerProcess) -> None:
+    def test_settling_needs_the_right_to_consume(self, guarded: BrokerProcess) -> None:
         with caller(guarded, "consumer") as consumer, caller(guarded, "boss") as boss:
             theirs = {"reader": "theirs", "queue": "default/secret"}
             found = boss.act("lease", **theirs, instance="1", start=0)
@@ -137,20 +137,20 @@ class TestTokens:
             assert boss.act("lease", **theirs, instance="1", start=0) == found
             boss.act("forget-reader", reader="theirs")
 
-    def test_a_boss(self, guarded: BrokerProcess) -> None:
+    def test_a_caller_with_every_right(self, guarded: BrokerProcess) -> None:
         with caller(guarded, "boss") as flight:
             assert "other/q" in flight.act("queues")
             assert flight.act("forget-reader", reader="nobody") is False
             assert "started" in {each["kind"] for each in flight.rows(view="events")}
 
-    def test_a_token_that_nobody_knows(self, guarded: BrokerProcess) -> None:
+    def test_an_unknown_token(self, guarded: BrokerProcess) -> None:
         with caller(guarded, "wrong") as flight:
             found = problem(lambda: flight.act("status"))
             assert (found.code, found.text) == ("denied", "the access rules do not know this token")
             with pytest.raises(fl.FlightUnauthenticatedError):
                 flight.read()
 
-    def test_without_a_token_the_network_counts(self, guarded: BrokerProcess) -> None:
+    def test_without_a_token_the_network_decides(self, guarded: BrokerProcess) -> None:
         with caller(guarded) as flight:
             assert flight.act("status")["earliest"] == 1
             assert problem(flight.read).code == "denied"
@@ -177,14 +177,16 @@ class TestTLS:
 
     def test_the_subject_of_a_certificate(self, secure: BrokerProcess, authority: Authority) -> None:
         assert secure.addresses["flight"].startswith("grpc+tls://127.0.0.1:")
-        with Flight(secure.addresses["flight"], **shown(authority, "billing-1")) as flight:
+        with Flight(secure.addresses["flight"], **tls_arguments(authority, "billing-1")) as flight:
             assert flight.act("queues") == ["default/sspq"]
-        with Flight(secure.addresses["flight"], **shown(authority, "sales")) as flight:
+        with Flight(secure.addresses["flight"], **tls_arguments(authority, "sales")) as flight:
             assert problem(lambda: flight.act("queues")).code == "denied"
 
-    def test_who_may_not_publish_is_no_writer(self, secure: BrokerProcess, authority: Authority) -> None:
+    def test_writing_nothing_still_needs_the_right_to_publish(
+        self, secure: BrokerProcess, authority: Authority
+    ) -> None:
         nothing = [pa.record_batch({"payload": pa.array([], pa.string()), "queue": pa.array([], pa.string())})]
-        with Flight(secure.addresses["flight"], **shown(authority, "billing-1")) as flight:
+        with Flight(secure.addresses["flight"], **tls_arguments(authority, "billing-1")) as flight:
             assert problem(lambda: flight.write(nothing, writer="nobody")).code == "denied"
 
     def test_no_certificate(self, secure: BrokerProcess, authority: Authority) -> None:
@@ -192,23 +194,25 @@ class TestTLS:
         with Flight(secure.addresses["flight"], **roots) as flight, pytest.raises(fl.FlightUnavailableError):
             flight.act("status")
 
-    def test_a_certificate_of_somebody_else(self, secure: BrokerProcess, authority: Authority, tmp_path: Path) -> None:
+    def test_a_certificate_of_another_authority(
+        self, secure: BrokerProcess, authority: Authority, tmp_path: Path
+    ) -> None:
         foreign = Authority(tmp_path / "foreign")
-        mixed = {**shown(foreign, "billing-1"), "tls_root_certs": authority.path.read_bytes()}
+        mixed = {**tls_arguments(foreign, "billing-1"), "tls_root_certs": authority.path.read_bytes()}
         with Flight(secure.addresses["flight"], **mixed) as flight, pytest.raises(fl.FlightUnavailableError):
             flight.act("status")
-        other = shown(foreign, "billing-1")
+        other = tls_arguments(foreign, "billing-1")
         with Flight(secure.addresses["flight"], **other) as flight, pytest.raises(fl.FlightUnavailableError):
             flight.act("status")
 
     def test_a_name_that_does_not_match(self, secure: BrokerProcess, authority: Authority) -> None:
-        wrong = {**shown(authority, "billing-2"), "override_hostname": "elsewhere"}
+        wrong = {**tls_arguments(authority, "billing-2"), "override_hostname": "elsewhere"}
         with Flight(secure.addresses["flight"], **wrong) as flight, pytest.raises(fl.FlightUnavailableError):
             flight.act("status")
 
 
-def shown(authority: Authority, subject: str) -> dict[str, Any]:
-    """What a client with this certificate is made with."""
+def tls_arguments(authority: Authority, subject: str) -> dict[str, Any]:
+    """The TLS arguments of a client that shows this certificate."""
     own = authority.sign(subject)
     return {
         "tls_root_certs": authority.path.read_bytes(),

@@ -1,4 +1,4 @@
-"""Whatever a client sends, it gets rows, or a problem that is not our fault."""
+"""Random requests get rows or a problem of the client, never an internal error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3), st.dictionaries(st.te
 
 
 def fields(kind: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """Some fields of a call, most of them with values that they can't have."""
+    """Some fields of a call, most of them with invalid values."""
     names = [*kind.__struct_fields__, "unknown"]
     return st.dictionaries(st.sampled_from(names), VALUES, max_size=5)
 
@@ -64,6 +64,6 @@ def test_descriptors(flight: Flight, values: dict[str, Any]) -> None:
         assert harmless(error)  # noqa: PT017
 
 
-def test_nothing_of_this_was_a_fault(broker: BrokerProcess) -> None:
+def test_no_request_caused_an_internal_error(broker: BrokerProcess) -> None:
     assert "fault" not in broker.log.read_text()
     assert '"error"' not in broker.log.read_text()

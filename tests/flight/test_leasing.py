@@ -1,4 +1,4 @@
-"""Spark as a consumer: leases, their rows, and who is how far."""
+"""Spark as a consumer: leases, their rows, and the progress of readers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lease(flight: Flight, queue: str, start: int = 0, **more: Any) -> Any:
 
 
 class TestLeases:
-    def test_a_whole_life(self, flight: Flight, kokaq: Client) -> None:
+    def test_a_lease_from_start_to_end(self, flight: Flight, kokaq: Client) -> None:
         kokaq.publish_many([b"a", b"b", b"c", b"d"], queue="lease/life")
         first = lease(flight, "lease/life", max_rows=2)
         assert first["rows"] == 2
@@ -104,7 +104,7 @@ class TestProgress:
             "lost_from": 0,
         }
 
-    def test_what_waits_for_a_consumer(self, flight: Flight, kokaq: Client) -> None:
+    def test_lag_of_a_consumer(self, flight: Flight, kokaq: Client) -> None:
         kokaq.publish_many([b"x"] * 10, queue="lag/consumed")
         reader = {"view": "leased", "queue": "lag/consumed", "reader": "lag/consumed"}
         found = lease(flight, "lag/consumed", max_rows=4)
@@ -117,11 +117,11 @@ class TestProgress:
         lease(flight, "lag/consumed", start=found["stop"])
         assert flight.act("progress", position=found["stop"], **reader) == {"rows": 0, "seconds": 0, "lost_from": 0}
 
-    def test_who_has_no_name_is_not_noted(self, flight: Flight) -> None:
+    def test_readers_without_a_name_are_not_recorded(self, flight: Flight) -> None:
         assert flight.act("progress", reader="", position=1)["rows"] > 0
         assert "" not in [row["reader"] for row in flight.act("readers")]
 
-    def test_operators_see_it(self, flight: Flight, kokaq: Client) -> None:
+    def test_operators_see_readers(self, flight: Flight, kokaq: Client) -> None:
         kokaq.publish_many([b"x"] * 3, queue="lag/seen")
         flight.act("progress", reader="seen", queue="lag/seen", position=1, pin=True)
         [row] = [row for row in flight.act("readers") if row["reader"] == "seen"]

@@ -22,7 +22,7 @@ from support.commands import COMMAND, environment
 from support.flights import Flight, problem
 
 FREE = {"address": "127.0.0.1:0"}
-#: In place of the value of a variable: it is not set.
+#: Stands for a variable that is not set.
 DEFAULT = "not set"
 
 
@@ -33,7 +33,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and that still run."""
+    """The running child processes of a process."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -47,7 +47,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def runs(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -66,7 +66,7 @@ def answers(flight: Flight) -> bool:
 
 
 class TestSupervised:
-    def test_killed_it_comes_back_where_it_was(self, broker: BrokerProcess) -> None:
+    def test_a_killed_endpoint_is_restarted_at_its_address(self, broker: BrokerProcess) -> None:
         with Flight(broker.addresses["flight"]) as flight:
             assert answers(flight)
             [child] = children(broker.pid)
@@ -79,12 +79,12 @@ class TestSupervised:
                 client.publish(b"x", queue="default/x")
             assert flight.read(queue="default/x").num_rows == 1
 
-    def test_it_ends_with_a_broker_that_is_killed(self, broker: BrokerProcess) -> None:
+    def test_it_ends_when_its_broker_is_killed(self, broker: BrokerProcess) -> None:
         [child] = children(broker.pid)
         broker.kill()
-        wait_for(lambda: not runs(child))
+        wait_for(lambda: not is_running(child))
 
-    def test_it_ends_with_a_broker_that_stops_while_somebody_reads(self, broker: BrokerProcess) -> None:
+    def test_it_ends_when_its_broker_stops_during_a_read(self, broker: BrokerProcess) -> None:
         [child] = children(broker.pid)
         with connect(broker.url("kokaq")) as client:
             client.publish_many([bytes(60_000)] * 1000, queue="default/x")
@@ -92,14 +92,14 @@ class TestSupervised:
             stream = flight.client.do_get(fl.Ticket(b"{}"), flight.options)
             assert stream.read_chunk().data.num_rows
             broker.stop()
-            assert not runs(child)
+            assert not is_running(child)
             assert events(broker)[-1] == "stopped"
 
-    def test_a_client_goes_on_after_a_restart_of_the_broker(self, broker: BrokerProcess) -> None:
+    def test_a_client_continues_after_a_restart_of_the_broker(self, broker: BrokerProcess) -> None:
         with Flight(broker.addresses["flight"]) as flight:
             before = flight.act("status")
             broker.kill()
-            broker.start()  # at once: the endpoint of the one that was killed may still be there
+            broker.start()  # at once: the killed broker's endpoint may still be running
             wait_for(lambda: answers(flight))
             assert flight.act("status")["identity"] == before["identity"]
 
@@ -112,7 +112,7 @@ class TestEphemeral:
         with BrokerProcess(tmp_path, flight=FREE, ephemeral=True) as live:
             yield live
 
-    def test_killed_it_comes_back_and_reads_on(self, broker: BrokerProcess) -> None:
+    def test_a_killed_endpoint_is_restarted_and_continues_reading(self, broker: BrokerProcess) -> None:
         with Flight(broker.addresses["flight"]) as flight, connect(broker.url("kokaq")) as client:
             client.publish(b"x", queue="default/x")
             before = flight.rows()
@@ -124,18 +124,18 @@ class TestEphemeral:
             client.publish(b"y", queue="default/x")
             assert [row["payload"] for row in flight.rows(view="live")] == [b"x", b"y"]
 
-    def test_a_broker_that_is_killed_leaves_nothing(self, broker: BrokerProcess, tmp_path: Path) -> None:
+    def test_a_killed_broker_leaves_no_files(self, broker: BrokerProcess, tmp_path: Path) -> None:
         with Flight(broker.addresses["flight"]) as flight, connect(broker.url("kokaq")) as client:
             client.publish_many([bytes(1000)] * 100, queue="default/x")
             assert flight.read().num_rows == 100
             [child] = children(broker.pid)
             broker.kill()
-        wait_for(lambda: not runs(child))
+        wait_for(lambda: not is_running(child))
         assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "penstock.toml", "ready.json", "temporary"]
         assert list((tmp_path / "temporary").iterdir()) == []
 
-    def test_history_is_bounded_and_what_waits_is_carried(self, tmp_path: Path) -> None:
-        """With little memory for everything there is little history: 1/8 of it, in extents of 64 KiB."""
+    def test_history_is_bounded_and_waiting_messages_are_carried(self, tmp_path: Path) -> None:
+        """History takes 1/8 of the memory, in extents of 64 KiB; with little memory it is short."""
         limits = {"state_bytes": 4 * 2**20}
         with (
             BrokerProcess(tmp_path, flight=FREE, ephemeral=True, limits=limits) as live,
@@ -146,13 +146,13 @@ class TestEphemeral:
             kept = flight.rows(queue="default/kept")
 
             def churn() -> bool:
-                with suppress(Refused):  # what is more than a second removes is refused
+                with suppress(Refused):  # refused if it is more than compaction removes in a second
                     client.publish_many([bytes(10_000)] * 30, queue="default/churn")
                 while (message := client.lock("default/churn")) is not None:
                     message.ack()
                 return bool(flight.act("status")["earliest"] > kept[-1]["position"])
 
-            wait_for(churn, "history grows and grows")
+            wait_for(churn, "history grows without bound")
             assert problem(lambda: flight.read(start=kept[0]["position"])).code == "data-loss"
             alive = sorted(flight.rows(view="live", queue="default/kept"), key=lambda row: row["position"])
             assert [row["payload"] for row in alive] == [row["payload"] for row in kept]
@@ -160,7 +160,7 @@ class TestEphemeral:
 
 class TestStart:
     def start(self, folder: Path, *flags: str, **env: str) -> tuple[int, str]:
-        """Exit code and log of a broker that is told to stop as soon as it is ready."""
+        """Start a broker and stop it as soon as it is ready. Returns exit code and log."""
         ready = folder / "ready.json"
         command = [*COMMAND, "serve", f"--data={folder}/data", f"--ready-file={ready}", "--phpmq=127.0.0.1:0"]
         command += ["--sspq=off", "--kokaq=off", *flags]
@@ -178,13 +178,13 @@ class TestStart:
         assert "flight cannot listen on 127.0.0.1:" in log
         assert "Address already in use" in log
 
-    def test_a_certificate_that_is_none(self, tmp_path: Path) -> None:
+    def test_an_invalid_certificate(self, tmp_path: Path) -> None:
         (tmp_path / "x.pem").write_text("nonsense")
         code, log = self.start(tmp_path, f"--flight=127.0.0.1:0,tls_certificate={tmp_path}/x.pem")
         assert code == 3
         assert "check that the certificate is valid" in log
 
-    def test_a_certificate_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_a_missing_certificate(self, tmp_path: Path) -> None:
         code, log = self.start(tmp_path, "--flight=127.0.0.1:0,tls_certificate=/nowhere.pem")
         assert code == 3
         assert "/nowhere.pem: No such file" in log
@@ -195,18 +195,18 @@ class TestStart:
         (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyarrow'] = None\n")
         return os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
 
-    def test_without_pyarrow_it_is_left_out(self, tmp_path: Path, without_pyarrow: str) -> None:
+    def test_without_pyarrow_there_is_no_endpoint(self, tmp_path: Path, without_pyarrow: str) -> None:
         code, log = self.start(tmp_path, PYTHONPATH=without_pyarrow, PENSTOCK_FLIGHT=DEFAULT)
         assert code == 0
         assert "no Flight endpoint" in log
         assert "pip install 'penstock[flight]'" in log
 
-    def test_without_pyarrow_who_asks_is_told(self, tmp_path: Path, without_pyarrow: str) -> None:
+    def test_without_pyarrow_a_configured_endpoint_is_an_error(self, tmp_path: Path, without_pyarrow: str) -> None:
         code, log = self.start(tmp_path, "--flight=127.0.0.1:0", PYTHONPATH=without_pyarrow)
         assert code == 3
         assert "pip install 'penstock[flight]'" in log
 
-    def test_an_ephemeral_broker_has_one(self, tmp_path: Path) -> None:
+    def test_an_ephemeral_broker_has_an_endpoint(self, tmp_path: Path) -> None:
         code, log = self.start(tmp_path, "--ephemeral", "--flight=127.0.0.1:0")
         assert code == 0
         assert '"flight": "grpc://127.0.0.1:' in log
@@ -242,7 +242,7 @@ def test_a_new_certificate_after_sighup(tmp_path: Path) -> None:
         assert not trusting(one)
 
 
-def test_damage_is_told_and_reveals_no_paths(broker: BrokerProcess) -> None:
+def test_damage_is_reported_and_reveals_no_paths(broker: BrokerProcess) -> None:
     with connect(broker.url("kokaq")) as client:
         client.publish_many([b"needle" * 100] * 50, queue="default/x")
     [segment] = (broker.folder / "data").glob("*.seg")

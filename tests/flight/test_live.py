@@ -1,4 +1,4 @@
-"""What is in the queues now, in every state, and wherever compaction has put it."""
+"""The live view: messages in every state, also those that compaction has moved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def states(flight: Flight, queue: str) -> dict[bytes, str]:
 
 
 class TestStates:
-    def test_ready_out_and_gone(self, flight: Flight, kokaq: Client) -> None:
+    def test_ready_out_and_settled(self, flight: Flight, kokaq: Client) -> None:
         kokaq.publish_many([b"a", b"b", b"c"], queue="live/plain")
         assert states(flight, "live/plain") == dict.fromkeys([b"a", b"b", b"c"], "ready")
         first = kokaq.lock("live/plain", lock=60)
@@ -55,7 +55,7 @@ class TestStates:
         [row] = flight.rows(view="live", queue="default/dead")
         assert (row["state"], row["reason"], row["deliveries"]) == ("dead", "rejected", 1)
 
-    def test_leased_is_out(self, flight: Flight, kokaq: Client) -> None:
+    def test_leased_messages_are_out(self, flight: Flight, kokaq: Client) -> None:
         kokaq.publish_many([b"a", b"b"], queue="live/leased")
         flight.act("lease", queue="live/leased", reader="live", instance="1", start=0, max_rows=1)
         assert states(flight, "live/leased") == {b"a": "out", b"b": "ready"}
@@ -64,7 +64,7 @@ class TestStates:
 
 
 class TestColumns:
-    def test_they_are_those_of_messages(self, flight: Flight, kokaq: Client) -> None:
+    def test_they_equal_those_of_messages(self, flight: Flight, kokaq: Client) -> None:
         kokaq.publish(b"x", queue="live/columns", ttl=3600, correlation_id=b"me")
         [published] = flight.rows(queue="live/columns")
         [alive] = flight.rows(view="live", queue="live/columns")
@@ -76,7 +76,7 @@ class TestColumns:
         assert table.to_pylist() == [{"state": "ready", "queue": "some"}]
         assert flight.read(view="live", queue="live/some", columns=["deliveries"]).to_pylist() == [{"deliveries": 0}]
 
-    def test_nothing_there(self, flight: Flight, kokaq: Client) -> None:
+    def test_an_empty_queue(self, flight: Flight, kokaq: Client) -> None:
         kokaq.create_queue("live/empty")
         table = flight.read(view="live", queue="live/empty")
         assert table.num_rows == 0
@@ -87,7 +87,7 @@ class TestColumns:
         kokaq.publish_many(payloads, queue="live/many")
         assert flight.read(view="live", queue="live/many")["payload"].to_pylist() == payloads
 
-    def test_a_queue_that_is_not_there(self, flight: Flight) -> None:
+    def test_a_missing_queue(self, flight: Flight) -> None:
         assert problem(lambda: flight.read(view="live", queue="live/nothing")).code == "no-queue"
 
 
@@ -97,8 +97,8 @@ def _batch(**columns: list[Any]) -> Any:
     return pa.record_batch(columns)
 
 
-def test_a_carried_message_is_as_it_was_published(tmp_path: Path) -> None:
-    """A broker with tiny segments and little retention: what stays is carried forward."""
+def test_a_carried_message_is_unchanged(tmp_path: Path) -> None:
+    """With tiny segments and short retention, messages that stay are carried forward."""
     journal = {"segment_bytes": 20_000, "retention_seconds": 1, "durability": "os"}
     options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "journal": journal}
     with (
@@ -131,5 +131,5 @@ def test_a_carried_message_is_as_it_was_published(tmp_path: Path) -> None:
 
 
 def carried(broker: BrokerProcess) -> bool:
-    """Whether the first segment is gone."""
+    """Whether the first segment has been removed."""
     return not (broker.folder / "data" / f"{1:016x}.seg").exists()

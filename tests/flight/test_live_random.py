@@ -1,4 +1,4 @@
-"""`live` and `leased` against the broker's books, for random clients: checkpoints, compaction, restarts in between."""
+"""`live` and `leased` compared with the broker's state, for random clients, checkpoints, compaction and restarts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from support.workload import READERS
 SECOND = 1_000_000
 
 
-def books(broker: Broker, now: int) -> dict[int, tuple[Any, ...]]:
-    """Position -> queue, state, deliveries and reason of every message, as the broker has it."""
+def state_of(broker: Broker, now: int) -> dict[int, tuple[Any, ...]]:
+    """Position -> queue, state, deliveries and reason of every message in the broker."""
     found: dict[int, tuple[Any, ...]] = {}
     for queue in broker.queues.values():
         lanes = [("ready", lane) for lane in queue.ready.lanes.values()] + [("dead", queue.dead)]
@@ -41,8 +41,8 @@ def books(broker: Broker, now: int) -> dict[int, tuple[Any, ...]]:
     return found
 
 
-def outs(broker: Broker) -> OutNow:
-    """What the broker answers when it is asked what is out."""
+def messages_out(broker: Broker) -> OutNow:
+    """The broker's answer to a request for messages that are out."""
     positions = array("Q")
     for connection in broker.connections.values():
         positions.extend(connection.out)
@@ -51,7 +51,7 @@ def outs(broker: Broker) -> OutNow:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_it_is_what_the_broker_has(seed: int, tmp_path: Path) -> None:
+def test_the_views_equal_the_state_of_the_broker(seed: int, tmp_path: Path) -> None:
     life = Life(tmp_path, seed=seed, age=30 * SECOND)
     history, live = None, None
     for step in range(12):
@@ -66,7 +66,7 @@ def test_it_is_what_the_broker_has(seed: int, tmp_path: Path) -> None:
             life.commit()
         if live is None:
             history = History(JournalReader(tmp_path))
-            live = Live(history, lambda: outs(life.opened.engine.broker), now=lambda: life.workload.now / 1e6)
+            live = Live(history, lambda: messages_out(life.opened.engine.broker), now=lambda: life.workload.now / 1e6)
         compare(life, live)
         assert history is not None
         compare_leased(life, history)
@@ -75,7 +75,7 @@ def test_it_is_what_the_broker_has(seed: int, tmp_path: Path) -> None:
     life.stop()
 
 
-def test_damaged_messages_are_left_out(tmp_path: Path) -> None:
+def test_damaged_messages_are_omitted(tmp_path: Path) -> None:
     life = Life(tmp_path, seed=3).run(300)
     life.checkpoint()
     life.kill()
@@ -87,12 +87,12 @@ def test_damaged_messages_are_left_out(tmp_path: Path) -> None:
     life.commit()
     engine = life.opened.engine
     for queue in engine.broker.queues.values():
-        known = books(engine.broker, life.workload.now)
+        known = state_of(engine.broker, life.workload.now)
         damaged = engine.damage(position for position, row in known.items() if row[0] == queue.name)
         engine.broker.set_aside(queue, {position: each.reason for position, each in damaged.items()}, life.workload.now)
     assert engine.broker.damaged > 0
     history = History(JournalReader(tmp_path))
-    compare(life, Live(history, lambda: outs(engine.broker), now=lambda: life.workload.now / 1e6))
+    compare(life, Live(history, lambda: messages_out(engine.broker), now=lambda: life.workload.now / 1e6))
     history.reader.close()
     life.stop()
 
@@ -101,12 +101,12 @@ def compare(life: Life, live: Live) -> None:
     broker = life.opened.engine.broker
     while broker.log.staged:
         life.commit()
-    wanted = books(broker, life.workload.now)
+    expected = state_of(broker, life.workload.now)
     rows = [row for batch in live.read([], None) for row in batch.to_pylist()]
     found = {row["position"]: row for row in rows}
     assert len(found) == len(rows)
-    assert found.keys() == wanted.keys()
-    for position, (queue, state, deliveries, reason) in wanted.items():
+    assert found.keys() == expected.keys()
+    for position, (queue, state, deliveries, reason) in expected.items():
         row = found[position]
         assert (row["queue"], row["state"]) == (queue, state)
         assert (row["reason"] is not None) == bool(reason)

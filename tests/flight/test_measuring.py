@@ -1,4 +1,4 @@
-"""Plans, steps and counts on journals with many segments, gaps, and brokers that go on writing."""
+"""Plans, steps and counts on journals with many segments, gaps, and brokers that keep writing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def published(reader: JournalReader, start: int, stop: int) -> Counter[str]:
 
 class TestPlans:
     @pytest.mark.parametrize("partitions", [1, 3, 16, 200])
-    def test_the_parts_follow_each_other_and_hold_everything(self, life: Life, partitions: int) -> None:
+    def test_the_parts_are_contiguous_and_complete(self, life: Life, partitions: int) -> None:
         history = History(JournalReader(life.folder))
         assert len(history.reader.spans()) > 5
         plan = Measures(history).plan(Plan(partitions=partitions), CALLER)
@@ -53,7 +53,7 @@ class TestPlans:
         assert rows == positions(history.reader, *whole(history.reader))
         history.reader.close()
 
-    def test_parts_have_about_the_same_size(self, life: Life) -> None:
+    def test_parts_are_of_similar_size(self, life: Life) -> None:
         history = History(JournalReader(life.folder))
         plan = Measures(history).plan(Plan(partitions=8), CALLER)
         sizes = [len(positions(history.reader, start, stop)) for start, stop in plan.ranges]
@@ -78,7 +78,7 @@ def positions(reader: Follower, start: int, stop: int) -> list[int]:
 
 class TestSteps:
     @pytest.mark.parametrize("rows", [1, 17, 400])
-    def test_each_has_the_rows_it_says(self, life: Life, rows: int) -> None:
+    def test_each_step_has_the_planned_rows(self, life: Life, rows: int) -> None:
         history = History(JournalReader(life.folder))
         measures = Measures(history)
         start, stop = whole(history.reader)
@@ -108,7 +108,7 @@ class TestCounts:
             assert tally.rows(None, messages=False) == len(positions(reader, low, high))
         reader.close()
 
-    def test_a_journal_that_grows(self, tmp_path: Path) -> None:
+    def test_a_growing_journal(self, tmp_path: Path) -> None:
         life = Life(tmp_path, seed=8).run(20)
         reader = JournalReader(tmp_path)
         tallies = Tallies(reader)
@@ -121,7 +121,7 @@ class TestCounts:
         reader.close()
         life.stop()
 
-    def test_what_was_counted_is_not_counted_again(self, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_counts_are_cached(self, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
         reader = JournalReader(life.folder)
         tallies = Tallies(reader)
         first, _ = tallies.between(*whole(reader), LONG)
@@ -132,7 +132,7 @@ class TestCounts:
         assert again.rows(None, messages=True) == first.rows(None, messages=True)
         reader.close()
 
-    def test_without_time_the_rest_is_an_estimate(self, life: Life) -> None:
+    def test_counts_are_estimated_when_time_is_up(self, life: Life) -> None:
         reader = JournalReader(life.folder)
         tallies = Tallies(reader)
         low = reader.spans()[0]

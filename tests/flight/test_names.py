@@ -1,4 +1,4 @@
-"""Names of readers and writers belong to the identity that made them, and no identity has too many."""
+"""Names of readers and writers belong to the identity that created them, and their number per identity is limited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.flights import Flight, problem
 WRITERS, PARTITIONS, READERS = 4, 6, 3
 LIMITS = {"writers_per_identity": WRITERS, "partitions_per_identity": PARTITIONS, "readers_per_identity": READERS}
 NOTHING = [pa.record_batch({"payload": pa.array([], pa.string()), "queue": pa.array([], pa.string())})]
-#: The epoch of which everything older counts as done.
+#: A much newer epoch: chunks of all older ones count as written.
 FAR = 2**62
 
 
@@ -36,7 +36,7 @@ RULES = [
 
 
 class Callers:
-    """One connection for each token."""
+    """A connection per token."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.address = broker.addresses["flight"]
@@ -61,10 +61,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def callers(broker: BrokerProcess) -> Iterator[Callers]:
-    """Of a broker that knows no names; an operator sees to that in the end."""
-    found = Callers(broker)
-    yield found
-    found.close()
+    """Connections to a broker without names of readers or writers; all names are removed at the end."""
+    connections = Callers(broker)
+    yield connections
+    connections.close()
     with Flight(broker.addresses["flight"], token="boss") as boss:
         for each in boss.act("writers"):
             boss.act("end-writer", writer=each["writer"])
@@ -81,8 +81,8 @@ def lease(**more: Any) -> dict[str, Any]:
 
 
 class TestWriters:
-    def test_nobody_writes_under_the_name_of_another(self, broker: BrokerProcess, callers: Callers) -> None:
-        """Neither rows, nor nothing, nor an epoch after which all that the owner writes counts as done."""
+    def test_no_one_writes_under_the_name_of_another(self, broker: BrokerProcess, callers: Callers) -> None:
+        """Neither rows, nor an empty chunk, nor a newer epoch that would make the owner's writes count as written."""
         nightly: dict[str, Any] = {"writer": "nightly", "queue": "default/mine"}
         callers["victim"].write(row("a"), **nightly)
         for batches, more in ((row("b"), {"chunk": 1}), (row("b"), {"epoch": FAR}), (NOTHING, {"epoch": FAR})):
@@ -104,7 +104,7 @@ class TestWriters:
         assert callers["new-token"].write(row(), writer="w", queue="default/mine")[0]["duplicate"]
         assert [each["owner"] for each in callers["boss"].act("writers")] == ["etl"]
 
-    def test_nobody_compares_with_what_another_has_written(self, callers: Callers) -> None:
+    def test_no_one_compares_with_the_writes_of_another(self, callers: Callers) -> None:
         check: dict[str, Any] = {"writer": "nightly", "epoch": 0}
         callers["victim"].write(row(), writer="nightly", queue="default/mine", digest=5)
         assert callers["victim"].act("check-written", **check, parts=[(0, 1, 5)]) is True
@@ -117,7 +117,7 @@ class TestWriters:
         assert problem(lambda: callers["narrow"].write(NOTHING, **begin)).code == "denied"
         assert callers["narrow"].write(NOTHING, writer="begin", queue="default/mine")[0]["rows"] == 0
 
-    def test_one_identity_does_not_take_the_room_of_all(self, callers: Callers) -> None:
+    def test_one_identity_cannot_use_up_all_names(self, callers: Callers) -> None:
         for number in range(WRITERS):
             callers["thief"].write(NOTHING, writer=f"w{number}", queue="default/mine")
         found = problem(lambda: callers["thief"].write(NOTHING, writer="more", queue="default/mine"))
@@ -126,14 +126,14 @@ class TestWriters:
             callers["thief"].write(row(), writer="w0", queue="default/mine", partition=number)
         found = problem(lambda: callers["thief"].write(row(), writer="w0", queue="default/mine", partition=99))
         assert (found.code, f"{PARTITIONS} partitions already" in found.text) == ("refused", True)
-        # What takes no more room goes on, a new epoch makes some, and others have theirs.
+        # Writes under existing names continue, a new epoch frees names, and other identities have their own limit.
         callers["thief"].write(row(), writer="w0", queue="default/mine", partition=1, chunk=1)
         callers["thief"].write(row(), writer="w0", queue="default/mine", partition=99, epoch=1)
         callers["victim"].write(row(), writer="mine", queue="default/mine")
         assert callers["thief"].act("end-writer", writer="w1") is True
         callers["thief"].write(row(), writer="more", queue="default/mine")
 
-    def test_they_are_listed_and_dropped(self, callers: Callers) -> None:
+    def test_they_are_listed_and_removed(self, callers: Callers) -> None:
         callers["victim"].write(row(), writer="nightly", queue="default/mine", epoch=3, partition=7)
         callers["thief"].write(row(), writer="other", queue="default/mine")
         [own] = callers["victim"].act("writers")
@@ -147,7 +147,7 @@ class TestWriters:
 
 
 class TestReaders:
-    def test_nobody_moves_the_pin_of_another(self, broker: BrokerProcess, callers: Callers) -> None:
+    def test_no_one_moves_the_pin_of_another(self, broker: BrokerProcess, callers: Callers) -> None:
         pin: dict[str, Any] = {"reader": "lake", "queue": "default/mine", "position": 1, "pin": True}
         callers["victim"].act("progress", **pin)
         found = problem(lambda: callers["thief"].act("progress", **pin | {"pin": False, "position": 5}))
@@ -162,7 +162,7 @@ class TestReaders:
         assert again["victim"].act("forget-reader", reader="lake") is True
         again.close()
 
-    def test_nobody_takes_over_leases_or_reads_them(self, callers: Callers) -> None:
+    def test_no_one_takes_over_or_reads_leases_of_another(self, callers: Callers) -> None:
         callers["victim"].write(row("secret"), writer="w", queue="default/mine")
         found = callers["victim"].act("lease", **lease())
         wanted = {"view": "leased", "reader": "lake", "start": found["first"], "stop": found["stop"]}
@@ -173,14 +173,15 @@ class TestReaders:
         assert [each["payload"] for each in callers["victim"].rows(**wanted)][-1] == b"secret"
         assert callers["boss"].act("forget-reader", reader="lake") is True
 
-    def test_one_identity_does_not_take_the_room_of_all(self, callers: Callers) -> None:
+    def test_one_identity_cannot_use_up_all_names(self, callers: Callers) -> None:
         def report(who: str, reader: str, *, pin: bool) -> None:
             callers[who].act("progress", reader=reader, queue="default/mine", position=1, pin=pin)
 
         report("victim", "lake", pin=False)
         for number in range(2 * READERS):
             report("thief", f"loose{number}", pin=False)
-        assert len(callers["thief"].act("readers")) == READERS + 1  # the quietest of its own have made room
+        # Its own readers that were idle longest are forgotten.
+        assert len(callers["thief"].act("readers")) == READERS + 1
         for number in range(READERS):
             report("thief", f"pin{number}", pin=True)
         found = problem(lambda: report("thief", "more", pin=True))
@@ -189,7 +190,7 @@ class TestReaders:
         assert {"lake", "second"} <= {each["reader"] for each in callers["boss"].act("readers")}
 
 
-def test_names_of_a_broker_without_rules_belong_to_the_first_that_uses_them(tmp_path: Path) -> None:
+def test_without_rules_names_belong_to_their_first_user(tmp_path: Path) -> None:
     options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "queues": {"default/mine": {}}}
     with BrokerProcess(tmp_path, **options) as live, Flight(live.addresses["flight"], token="any") as flight:
         flight.write(row(), writer="w", queue="default/mine")

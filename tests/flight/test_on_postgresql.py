@@ -1,4 +1,4 @@
-"""A broker whose journal is in PostgreSQL: what reads it works as on a folder, and nobody is told the password."""
+"""A broker whose journal is in PostgreSQL: all readers work as with a folder, and the password stays secret."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from support.flights import Flight, problem
 from support.postgres import fresh_schema
 from support.web import Api, WebBroker, eventually
 
-#: Small, so that there are some.
+#: Small, so that there are several segments.
 SEGMENT = 4096
 PAYLOADS = [f"order {number:03} {500 * 'x'}" for number in range(60)]
 
 
 class Running:
-    """The broker, and the URL of its journal."""
+    """A broker, and the URL of its journal."""
 
     def __init__(self, broker: WebBroker, url: str) -> None:
         self.broker = broker
@@ -58,7 +58,7 @@ def running(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield Running(broker, url)
 
 
-def test_flight_gives_the_history_and_what_is_waiting(running: Running) -> None:
+def test_flight_returns_history_and_waiting_messages(running: Running) -> None:
     with running.flight() as flight:
         rows = flight.rows(pattern="default/orders")
         assert [row["payload"].decode() for row in rows] == PAYLOADS
@@ -66,7 +66,7 @@ def test_flight_gives_the_history_and_what_is_waiting(running: Running) -> None:
         assert sorted(row["payload"].decode() for row in live) == PAYLOADS
 
 
-def test_readers_of_what_a_restore_has_lost_are_told_exactly_that(postgres: Server, tmp_path: Path) -> None:
+def test_readers_of_positions_lost_in_a_restore_learn_them_exactly(postgres: Server, tmp_path: Path) -> None:
     url = fresh_schema(postgres)
     given: dict[str, Any] = {"flight": FREE, "journal": {"url": url}, "queues": {"default/orders": {}}}
     with WebBroker(tmp_path, **given) as broker:
@@ -115,12 +115,12 @@ def test_a_process_on_this_machine_maps_the_copies(running: Running) -> None:
     assert postgres_password(running.url) not in json.dumps(answer)
 
 
-def test_sql_sees_it(running: Running) -> None:
+def test_sql_reads_it(running: Running) -> None:
     answer = running.api.do("POST", "sql", {"query": "select count(*) as n from messages where queue = 'orders'"})
     assert answer["rows"] == [[len(PAYLOADS)]]
 
 
-def test_the_api_tells_of_it(running: Running) -> None:
+def test_the_api_reports_it(running: Running) -> None:
     journal = running.api.get("journal")
     assert (journal["kind"], journal["folder"]) == ("database", "")
     segments = running.api.get("journal/segments")["items"]
@@ -129,7 +129,7 @@ def test_the_api_tells_of_it(running: Running) -> None:
     assert running.api.get("queues/default/orders")["ready"] == len(PAYLOADS)
 
 
-def test_a_backup_is_a_folder_to_start_on(running: Running, tmp_path: Path) -> None:
+def test_a_broker_can_start_on_a_backup(running: Running, tmp_path: Path) -> None:
     made = running.api.job(running.api.do("POST", "backups", {"name": "one"}))
     restore_backup(made["detail"], str(tmp_path / "data"))
     restored = open_journal(str(tmp_path / "data"))
@@ -156,14 +156,16 @@ def test_the_commands_read_it(running: Running) -> None:
     assert postgres_password(running.url) not in verdict.out + refused.err + copied.err
 
 
-def test_nobody_is_told_the_password(running: Running) -> None:
+def test_the_password_stays_secret(running: Running) -> None:
     secret = postgres_password(running.url)
     texts = [
         running.broker.log.read_text(),
         json.dumps(running.api.get("journal")),
         json.dumps(running.api.get("overview")),
     ]
-    texts += [each.read_bytes().decode() for each in Path("/proc").glob("[0-9]*/cmdline") if is_ours(each, running)]
+    texts += [
+        each.read_bytes().decode() for each in Path("/proc").glob("[0-9]*/cmdline") if is_of_broker(each, running)
+    ]
     assert len(texts) > 4
     assert all(secret not in each for each in texts)
 
@@ -172,8 +174,8 @@ def postgres_password(url: str) -> str:
     return url.partition("@")[0].rpartition(":")[2]
 
 
-def is_ours(path: Path, running: Running) -> bool:
-    """Whether a process is the broker, or was started by it."""
+def is_of_broker(path: Path, running: Running) -> bool:
+    """Whether a process is the broker or one that it started."""
     try:
         group = (path.parent / "stat").read_text().rpartition(")")[2].split()[1]
     except OSError:

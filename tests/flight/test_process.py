@@ -1,4 +1,4 @@
-"""The endpoint's process by itself: what it is told, and what it says."""
+"""The endpoint's process alone: its settings on standard input, its reports on standard output."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(settings: bytes) -> tuple[int, list[Any]]:
-    """Exit code and the lines it says, when it is told this and nothing more."""
+    """Run the process with these settings. Returns exit code and reports."""
     done = subprocess.run([sys.executable, "-m", "penstock.flight"], input=settings, capture_output=True, check=False)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_told_nothing_it_ends() -> None:
+def test_without_settings_it_ends() -> None:
     assert run(b"") == (0, [])
 
 
-def test_it_says_where_it_listens_and_ends_with_its_input(folder: Path) -> None:
+def test_it_reports_its_address_and_ends_with_its_input(folder: Path) -> None:
     code, [said, *beats] = run(json.dumps({"journal": f"file:{folder}", "address": "127.0.0.1:0"}).encode() + b"\n")
     assert (code, said["type"], {each["type"] for each in beats} - {"alive"}) == (0, "ready", set())
     assert said["address"].startswith("grpc://127.0.0.1:")
@@ -49,13 +49,13 @@ def test_it_says_where_it_listens_and_ends_with_its_input(folder: Path) -> None:
         ({"address": "127.0.0.1:0", "journal": "/nowhere"}, "not the data folder of a broker"),
     ],
 )
-def test_it_says_why_it_does_not_start(folder: Path, settings: dict[str, str], words: str) -> None:
+def test_it_reports_why_it_does_not_start(folder: Path, settings: dict[str, str], words: str) -> None:
     code, [said] = run(json.dumps({"journal": f"file:{folder}", **settings}).encode() + b"\n")
     assert (code, said["type"]) == (1, "failed")
     assert words in said["reason"]
 
 
-def test_it_gives_way_to_the_broker(folder: Path) -> None:
+def test_it_has_a_lower_priority_than_the_broker(folder: Path) -> None:
     settings = json.dumps({"journal": f"file:{folder}", "address": "127.0.0.1:0"}).encode() + b"\n"
     command = [sys.executable, "-m", "penstock.flight"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -69,17 +69,17 @@ def test_it_gives_way_to_the_broker(folder: Path) -> None:
         assert process.wait(20) == 0
 
 
-def test_it_is_started_again_once_the_system_lets_us(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = io.StringIO()
+def test_a_restart_is_retried_until_it_succeeds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = io.StringIO()
     python = sys.executable
 
     async def logged(text: str) -> None:
         async with asyncio.timeout(60):
-            while text not in words.getvalue():
+            while text not in log.getvalue():
                 await asyncio.sleep(0.02)
 
     async def live() -> None:
-        process = flight_process(CompanionSettings(journal=f"file:{folder}", address="127.0.0.1:0"), Logger(words))
+        process = flight_process(CompanionSettings(journal=f"file:{folder}", address="127.0.0.1:0"), Logger(log))
         await process.start()
         try:
             monkeypatch.setattr(sys, "executable", "/nowhere/python")

@@ -1,4 +1,4 @@
-"""The views of the history through the endpoint, against what clients of all protocols sent and what the files say."""
+"""The views of the history, compared with the messages that clients of all protocols sent and with the journal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SENT = {"phpmq": "default/php", "sspq": "default/sspq", "kokaq": "default/koka"}
 
 @pytest.fixture(scope="module", autouse=True)
 def traffic(broker: BrokerProcess, flight: Flight) -> None:
-    """Twenty messages over each protocol, and five of each taken and acknowledged."""
+    """Twenty messages over each protocol, five of which are received and acknowledged."""
     for protocol, queue in SENT.items():
         path = {"phpmq": "/php", "sspq": "", "kokaq": "/default/koka"}[protocol]
         with connect(broker.url(protocol, path)) as client:
@@ -36,12 +36,12 @@ def traffic(broker: BrokerProcess, flight: Flight) -> None:
 
 
 def settled(flight: Flight) -> bool:
-    """Whether nothing is out: what a connection had is put back when it closes, which is an event too."""
+    """Whether nothing is out: messages of a closed connection are requeued, which is an event, too."""
     return all(row["state"] == "ready" for row in flight.rows(view="live", columns=["state"]))
 
 
 def journal_of(broker: BrokerProcess) -> str:
-    """The URL of a broker's journal: one in memory is found among the descriptors of its process."""
+    """The URL of a broker's journal; one in memory is found among the file descriptors of its process."""
     if (broker.folder / "data").exists():
         return str(broker.folder / "data")
     numbers = os.listdir(f"/proc/{broker.pid}/fd")
@@ -51,7 +51,7 @@ def journal_of(broker: BrokerProcess) -> str:
 
 class TestMessages:
     @pytest.mark.parametrize("protocol", SENT)
-    def test_what_was_sent_is_there(self, flight: Flight, protocol: str) -> None:
+    def test_all_sent_messages_are_returned(self, flight: Flight, protocol: str) -> None:
         queue = SENT[protocol]
         rows = flight.rows(queue=queue)
         assert [row["payload"] for row in rows] == [f"{queue} {number}".encode() for number in range(20)]
@@ -66,7 +66,7 @@ class TestMessages:
         assert flight.read(pattern="nothing/*").num_rows == 0
 
     @pytest.mark.parametrize("view", ["messages", "events"])
-    def test_it_is_what_the_journal_says(self, broker: BrokerProcess, flight: Flight, view: str) -> None:
+    def test_rows_equal_the_journal(self, broker: BrokerProcess, flight: Flight, view: str) -> None:
         reader = open_journal(journal_of(broker)).follow()
         stop = reader.latest
         local = pa.Table.from_batches(arrow.read(reader, view, reader.earliest, stop))
@@ -79,7 +79,7 @@ class TestMessages:
         assert found.column_names == ["payload", "position"]
         assert found["position"].to_pylist() == positions[3:7]
 
-    def test_many_at_once(self, flight: Flight) -> None:
+    def test_many_reads_at_once(self, flight: Flight) -> None:
         everything = flight.read()
         with ThreadPoolExecutor(8) as pool:
             assert all(found.equals(everything) for found in pool.map(lambda _: flight.read(), range(32)))
@@ -121,7 +121,7 @@ class TestPlanning:
         assert found["stop"] == positions[2] + 1
         assert flight.read(queue="default/koka", start=1, stop=found["stop"]).num_rows == 3
 
-    def test_advance_by_bytes_goes_on_by_one_row_at_least(self, flight: Flight) -> None:
+    def test_advance_by_bytes_includes_at_least_one_row(self, flight: Flight) -> None:
         rows = flight.rows(queue="default/koka")
         assert flight.act("advance", queue="default/koka", start=1, max_bytes=1)["rows"] == 1
         three = sum(len(row["payload"]) for row in rows[:3])
@@ -150,7 +150,7 @@ class TestPlanning:
         assert rows == flight.rows(view=view, stop=latest)
 
     @pytest.mark.parametrize("partitions", [1, 2, 7, 50])
-    def test_the_parts_of_a_plan_are_the_whole(self, flight: Flight, partitions: int) -> None:
+    def test_the_parts_of_a_plan_are_complete(self, flight: Flight, partitions: int) -> None:
         plan = flight.act("plan", partitions=partitions)
         assert len(plan["ranges"]) == partitions
         assert plan["losses"] == []
@@ -173,7 +173,7 @@ class TestInfo:
         table = flight.client.do_get(infos[0].endpoints[0].ticket, flight.options).read_all()
         assert table.equals(flight.read(queue="default/koka"))
 
-    def test_picked(self, flight: Flight) -> None:
+    def test_flights_of_a_pattern(self, flight: Flight) -> None:
         infos = flight.client.list_flights(b'{"pattern": "*/php"}', flight.options)
         assert [json.loads(info.app_metadata)["queue"] for info in infos] == ["default/php"]
 
@@ -200,7 +200,7 @@ class TestInfo:
 
 
 class TestProblems:
-    def test_a_queue_that_is_not_there(self, flight: Flight) -> None:
+    def test_a_missing_queue(self, flight: Flight) -> None:
         found = problem(lambda: flight.read(queue="default/nothing"))
         assert (found.code, found.text) == ("no-queue", "there is no queue default/nothing")
         assert flight.read(queue="default/nothing", accept_loss=True).num_rows == 0
@@ -242,7 +242,7 @@ class TestProblems:
         assert words in found.text
 
     @pytest.mark.parametrize("ticket", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'"x"', b"{}}", b'{"columns": {}}'])
-    def test_tickets_that_are_no_json_of_ours(self, flight: Flight, ticket: bytes) -> None:
+    def test_malformed_tickets(self, flight: Flight, ticket: bytes) -> None:
         assert problem(lambda: flight.read_raw(ticket)).code == "bad-request"
 
     @pytest.mark.parametrize(
@@ -259,5 +259,5 @@ class TestProblems:
     def test_bad_actions(self, flight: Flight, action: str, body: bytes) -> None:
         assert problem(lambda: flight.act_raw(action, body)).code == "bad-request"
 
-    def test_nothing_of_this_was_a_fault(self, broker: BrokerProcess) -> None:
+    def test_no_request_caused_an_internal_error(self, broker: BrokerProcess) -> None:
         assert "fault" not in broker.log.read_text()

@@ -1,7 +1,7 @@
 """Every call of the endpoint, by callers with each right and with none.
 
-The calls come from the code: a new action, view or method that nobody has thought about fails here. With no right all
-is denied in the same words, whatever was asked for, and what exists is answered as what does not.
+The calls come from the code, so a new action, view or method without an entry here fails. Without any right every call
+is denied with the same message, and responses do not reveal whether a queue, reader or writer exists.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 ANY: set[str] = set(RIGHTS)
 EMPTY = [pa.record_batch({"payload": pa.array([], pa.string()), "queue": pa.array([], pa.string())})]
 ROWS = [pa.record_batch({"payload": ["x"]})]
-#: The queue of the roles, the readers and writers of somebody else, and what there is not.
+#: The callers' own queue; a queue, reader and writer of another identity; and a name that does not exist.
 MINE, SECRET, GONE = "mine", "secret", "gone"
 
-#: Nobody has written under these before.
+#: Numbers for writers that no test has used before.
 NUMBERS = itertools.count()
 
 Call = Callable[[Flight, str], Any]
 
 
 def action(name: str, **fields: Any) -> Call:
-    """The action; in the texts of its fields, ? stands for the name that is asked for."""
+    """A call of the action; in its text fields, ? stands for the requested name."""
 
-    def call(flight: Flight, name_asked: str) -> Any:
+    def call(flight: Flight, requested: str) -> Any:
         values = {
-            key: value.replace("?", name_asked) if isinstance(value, str) else value for key, value in fields.items()
+            key: value.replace("?", requested) if isinstance(value, str) else value for key, value in fields.items()
         }
         return flight.act(name, **values)
 
@@ -65,7 +65,7 @@ def listing(flight: Flight, name: str) -> Any:
     return list(flight.client.list_flights(json.dumps({"queue": f"default/{name}"}).encode(), flight.options))
 
 
-#: Each call, and the rights for the queue of which one is needed.
+#: Each call, and the rights for the queue; one of them is needed.
 CALLS: dict[str, tuple[set[str], Call]] = {
     "status": (ANY, action("status")),
     "locate": (ANY, action("locate", at=0)),
@@ -97,16 +97,16 @@ CALLS: dict[str, tuple[set[str], Call]] = {
         for view in get_args(calls.View)
     },
 }
-#: Calls whose answer is about no queue.
+#: Calls that concern no queue.
 ABOUT_NONE = {"status", "locate", "readers", "forget-reader", "check-written", "end-writer", "writers", "list_actions"}
 ABOUT_NONE |= {"do_get leased", "get_flight_info leased"}
 
 
-def test_no_call_is_forgotten() -> None:
+def test_every_call_has_an_entry() -> None:
     known = {name.split(" ")[0] for name in CALLS}
     assert set(ACTIONS) <= known
     own = {name for name in vars(Endpoint) if not name.startswith("_") and hasattr(fl.FlightServerBase, name)}
-    # get_schema tells the columns of a view, which are the same for everybody, and looks at nothing else.
+    # get_schema only returns the columns of a view, which are the same for every caller.
     assert own - {"do_action", "get_schema"} <= known
     assert {view for name in CALLS for view in name.split(" ")[1:]} >= set(get_args(calls.View))
 
@@ -132,7 +132,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def answer(call: Call, flight: Flight, name: str) -> Any:
-    """What is wrong, in words without the name; None: nothing."""
+    """The problem's code and text without the name, or None if the call succeeded."""
     try:
         call(flight, name)
     except fl.FlightError as error:
@@ -142,7 +142,7 @@ def answer(call: Call, flight: Flight, name: str) -> Any:
 
 
 @pytest.mark.parametrize("token", ["", "nothing", "nowhere"])
-def test_without_a_right_all_is_denied_in_the_same_words(broker: BrokerProcess, token: str) -> None:
+def test_without_a_right_every_call_is_denied_with_the_same_message(broker: BrokerProcess, token: str) -> None:
     with Flight(broker.addresses["flight"], token=token) as flight:
         answers = {answer(call, flight, name) for _, call in CALLS.values() for name in (MINE, SECRET, GONE)}
         assert answers == {("denied", "the access rules do not let you do anything")}
@@ -151,7 +151,7 @@ def test_without_a_right_all_is_denied_in_the_same_words(broker: BrokerProcess, 
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_one_right_opens_what_it_should(broker: BrokerProcess, right: Right) -> None:
+def test_each_right_allows_exactly_its_calls(broker: BrokerProcess, right: Right) -> None:
     with Flight(broker.addresses["flight"], token=right) as flight:
         for name, (needs, call) in CALLS.items():
             found = answer(call, flight, MINE)
@@ -160,8 +160,8 @@ def test_one_right_opens_what_it_should(broker: BrokerProcess, right: Right) -> 
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_no_right_tells_of_queues_that_are_not_its_own(broker: BrokerProcess, right: Right) -> None:
-    """Those are denied whether they are there or not, in the same words."""
+def test_no_right_reveals_queues_outside_its_pattern(broker: BrokerProcess, right: Right) -> None:
+    """They are denied with the same message whether they exist or not."""
     with Flight(broker.addresses["flight"], token=right) as flight:
         for name in CALLS.keys() - ABOUT_NONE:
             call = CALLS[name][1]

@@ -1,4 +1,4 @@
-"""What the endpoint tells of files for short-circuit reads, where something is wrong with them."""
+"""Files shared for short-circuit reads when they are damaged or replaced."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def history(tmp_path: Path) -> History:
     return History(JournalReader(tmp_path))
 
 
-def test_where_names_are_damaged_nothing_is_shared_and_a_read_tells_of_damage(history: History, tmp_path: Path) -> None:
-    block = next(history.reader.read(1)).block  # it tells which queues there are
+def test_with_damaged_names_nothing_is_shared_and_a_read_reports_it(history: History, tmp_path: Path) -> None:
+    block = next(history.reader.read(1)).block  # the block that names the queues
     with min(tmp_path.glob("*.seg")).open("r+b") as file:
         file.seek(block.offset + block.header.length - 1)
         file.write(b"\xff")
@@ -53,11 +53,11 @@ def test_where_names_are_damaged_nothing_is_shared_and_a_read_tells_of_damage(hi
     problem = as_trouble(raised.value).problem
     assert (problem.code, problem.text) == ("data-loss", "the journal is damaged: the body's checksum is wrong")
     rows = history.read(Read(start=1, stop=stop, columns=["position"]), CALLER)
-    assert sum(batch.num_rows for batch in rows) == 6, "who needs no names reads on"
+    assert sum(batch.num_rows for batch in rows) == 6, "reads without names succeed"
 
 
-def test_what_is_no_file_is_not_waited_for(history: History, tmp_path: Path) -> None:
-    """In a container a path of the broker may lead to anything."""
+def test_a_path_to_a_fifo_does_not_block(history: History, tmp_path: Path) -> None:
+    """In another container the broker's path may lead to something else."""
     shared = share(history, Share(start=1, stop=history.reader.latest, machine=HERE), CALLER)
     path = Path(shared.extents[0].path)
     path.unlink()

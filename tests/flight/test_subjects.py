@@ -1,4 +1,4 @@
-"""The subject of a certificate is the same over Flight, where gRPC finds it, as over all other protocols."""
+"""A certificate has the same subject over Flight, where gRPC extracts it, as over all other protocols."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.certificates import Authority, Certificate, client_context
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 
-#: Subject, alternative names, and what access rules are to make of it.
+#: Subject, alternative names, and the subject that access rules must see.
 CERTIFICATES = {
     "common name": ("/CN=billing-1", "", "billing-1"),
     "among others": ("/O=us/CN=billing-1/OU=them", "", "billing-1"),
@@ -40,7 +40,7 @@ CERTIFICATES = {
 
 
 class Mirror(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Tells callers which subject the endpoint would see."""
+    """Returns the subject that the endpoint would see."""
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         return iter([fl.Result(peer_of(context).subject.encode())])

@@ -1,4 +1,4 @@
-"""Record batches as messages: atomic, confirmed, once."""
+"""Record batches become messages: atomically, confirmed, exactly once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def payloads(flight: Flight, queue: str) -> list[bytes]:
 
 
 class TestWriting:
-    def test_chunks_are_numbered_and_answered(self, flight: Flight) -> None:
+    def test_chunks_are_numbered_and_confirmed(self, flight: Flight) -> None:
         chunks = [batch(payload=[b"a", b"b"]), batch(payload=[b"c"])]
         assert flight.write(chunks, queue="write/one", writer="numbers") == [
             {"chunk": 0, "rows": 2, "duplicate": False}, {"chunk": 1, "rows": 1, "duplicate": False},
@@ -47,8 +47,8 @@ class TestWriting:
         assert flight.write([batch(payload=[b"d"])], queue="write/one", writer="numbers", chunk=2)[0]["rows"] == 1
         assert payloads(flight, "write/one")[-4:] == [b"a", b"b", b"c", b"d"]
 
-    def test_a_writer_that_is_gone_when_it_is_answered_is_no_fault(self) -> None:
-        def gone(answer: Any) -> None:
+    def test_a_writer_that_disconnected_before_its_answer_is_no_error(self) -> None:
+        def fail(answer: Any) -> None:
             raise OSError("Unknown error writing metadata.")
 
         answered, faults = [1, 2], list[BaseException]()
@@ -56,12 +56,12 @@ class TestWriting:
             callers=SimpleNamespace(caller=lambda context: None), write=lambda *_: (answered.pop(0) for _ in range(2))
         )
         endpoint: Any = SimpleNamespace(_report=faults.append, _service=service)
-        call = SimpleNamespace(command=b'{"queue": "write/one", "writer": "gone"}')
-        Endpoint.do_put(endpoint, None, call, pa.table({"payload": [b""]}).to_reader(), SimpleNamespace(write=gone))
+        call = SimpleNamespace(command=b'{"queue": "write/one", "writer": "fail"}')
+        Endpoint.do_put(endpoint, None, call, pa.table({"payload": [b""]}).to_reader(), SimpleNamespace(write=fail))
         assert faults == []
-        assert answered == [2], "it is not gone on with"
+        assert answered == [2], "no further chunk is written"
 
-    def test_repetitions_with_other_rows(self, flight: Flight) -> None:
+    def test_retries_with_other_rows(self, flight: Flight) -> None:
         write = {"queue": "write/one", "writer": "digests", "epoch": 1}
         first, second = ([batch(payload=[text])] for text in (b"first", b"second"))
         for digest, rows in ((5, first), (5, first)):
@@ -86,7 +86,7 @@ class TestWriting:
         assert flight.act("end-writer", writer="epochs") is True
         assert flight.act("end-writer", writer="epochs") is False
 
-    def test_one_that_has_ended_takes_nothing_more(self, flight: Flight) -> None:
+    def test_a_writer_that_has_ended_accepts_nothing_more(self, flight: Flight) -> None:
         write = {"queue": "write/one", "writer": "batch-ended"}
         rows, before = [batch(payload=[b"late"])], payloads(flight, "write/one")
         found = problem(lambda: flight.write(rows, **write, begun=True))
@@ -109,7 +109,7 @@ class TestWriting:
         assert problem(lambda: flight.write([rows], writer="atomic")).code == "no-queue"
         assert payloads(flight, "write/one") == before
 
-    def test_queues_are_made_if_wanted(self, flight: Flight) -> None:
+    def test_queues_are_created_on_request(self, flight: Flight) -> None:
         flight.write([batch(payload=["x"])], queue="write/made", writer="maker", create_queues=True)
         assert payloads(flight, "write/made") == [b"x"]
 
@@ -144,7 +144,7 @@ class TestWriting:
             assert row["expires_at"] - row["published_at"] == hour
             assert row["protocol"] == "flight"
 
-    def test_nulls_are_what_the_queue_says(self, flight: Flight) -> None:
+    def test_nulls_become_defaults(self, flight: Flight) -> None:
         empty = {"ttl": pa.array([None], pa.int64()), "priority": pa.array([None], pa.int32())}
         rows = batch(payload=[b""], correlation_id=pa.array([None], pa.binary()), **empty)
         flight.write([rows], queue="write/one", writer="nulls")
@@ -191,7 +191,7 @@ class TestProblems:
         rows = [batch(payload=["x"])]
         assert problem(lambda: flight.write(rows, queue="write/one", writer="order", chunk=3)).code == "bad-request"
 
-    def test_nothing_of_this_was_a_fault(self, broker: BrokerProcess) -> None:
+    def test_no_request_caused_an_internal_error(self, broker: BrokerProcess) -> None:
         assert "fault" not in broker.log.read_text()
 
 
