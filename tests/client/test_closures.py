@@ -1,4 +1,4 @@
-"""Refusals that a client sees only as a close: what it says of them, alone and by asking over Kokaq."""
+"""Refusals that a client sees only as a close: its error, with and without asking the broker over Kokaq."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def sent(broker: BrokerProcess, url: str, bodies: list[bytes]) -> str:
-    """Publish until the client says that something is wrong. Returns all that it says."""
+    """Publish until the client raises an error. Returns its text."""
 
     async def main() -> str:
         async with aio.connect(url) as client:
             try:
                 for body in bodies:
                     await client.publish(body)
-                for _ in range(500):  # the close is on its way: the next publish meets it
+                for _ in range(500):  # the close is on its way: one of the next publishes meets it
                     await asyncio.sleep(0.01)
                     client.check()
             except ClientError:
@@ -50,12 +50,12 @@ class TestTooLarge:
     def url(self, broker: BrokerProcess, protocol: str) -> str:
         return broker.url(protocol, "/large" if protocol == "phpmq" else "")
 
-    def test_alone_it_names_the_reasons_and_the_size(self, broker: BrokerProcess, protocol: str) -> None:
+    def test_without_asking_the_error_lists_reasons_and_the_size(self, broker: BrokerProcess, protocol: str) -> None:
         message = sent(broker, self.url(broker, protocol), [b"x" * 20_000])
         assert "too large (the largest had 20000 bytes)" in message
         assert "its log says which" in message
 
-    def test_asked_the_broker_says_which(self, broker: BrokerProcess, protocol: str) -> None:
+    def test_with_asking_the_error_gives_the_reason(self, broker: BrokerProcess, protocol: str) -> None:
         url = f"{self.url(broker, protocol)}?ask={broker.url('kokaq')}"
         message = sent(broker, url, [b"small", b"x" * 20_000])
         assert "asked over Kokaq: a message of 20000 bytes is over its limit of 10000" in message
@@ -80,7 +80,7 @@ def test_a_full_queue(broker: BrokerProcess) -> None:
 
 
 def test_asking_fails(broker: BrokerProcess) -> None:
-    """The question may fail; what is known without it is said all the same."""
+    """If asking fails, the error still reports what the client knows."""
     message = sent(broker, f"{broker.url('phpmq', '/large')}?ask=kokaq://127.0.0.1:1", [b"x" * 20_000])
     assert "the largest had 20000 bytes" in message
     assert "asking it failed: Kokaq at 127.0.0.1:1: Connection refused" in message
@@ -89,7 +89,7 @@ def test_asking_fails(broker: BrokerProcess) -> None:
 def test_the_log_explains_a_close_to_a_client_that_only_publishes(
     broker: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether the broker's close comes as a reset or in order is chance: asking it tells in either case."""
+    """The broker's close may arrive as a reset or an orderly end. The log gives the reason in either case."""
     ask = f"?ask={broker.url('kokaq')}"
     with caplog.at_level(logging.WARNING, "penstock.client"):
         with connect(broker.url("phpmq", f"/large{ask}")) as client:
@@ -100,10 +100,10 @@ def test_the_log_explains_a_close_to_a_client_that_only_publishes(
     assert "a message of 20000 bytes is over its limit of 10000" in line
 
 
-def test_the_command_says_it(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_the_command_reports_it(broker: BrokerProcess, tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(b"x" * 20_000)
     url = f"{broker.url('phpmq', '/large')}?ask={broker.url('kokaq')}"
     done = penstock("send", url, "--whole", "--file", file)
-    assert done.code in (1, 3)  # the broker's close came as a reset, or in order
+    assert done.code in (1, 3)  # the close arrived as a reset, or in order
     assert "a message of 20000 bytes is over its limit of 10000" in done.err

@@ -1,4 +1,4 @@
-"""Connections that fail: not made, lost, stalled, not understood, closed. And TLS and Unix sockets that work."""
+"""Connections that fail: refused, lost, stalled, not understood, closed; and working TLS and Unix sockets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_no_such_socket(tmp_path: Path) -> None:
 
 
 def test_connect_timeout() -> None:
-    """A listener whose queue is full lets connections hang."""
+    """A listener with a full accept queue lets connections hang."""
 
     async def main() -> None:
         with socket.socket() as full:
@@ -133,7 +133,7 @@ def test_a_reset_while_waiting(protocol: str) -> None:
     run(main())
 
 
-def test_messages_over_the_limit_are_not_taken() -> None:
+def test_messages_over_the_limit_are_refused() -> None:
     async def script(peer: Peer) -> None:
         await peer.next()
         peer.send(dispatch("q", bytes(1001)))
@@ -148,7 +148,7 @@ def test_messages_over_the_limit_are_not_taken() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["phpmq", "sspq"])
-def test_a_broker_that_does_not_read_is_given_up(protocol: str) -> None:
+def test_a_publish_to_a_broker_that_does_not_read_times_out(protocol: str) -> None:
     stop = asyncio.Event()
 
     async def deaf(peer: Peer) -> None:
@@ -187,7 +187,7 @@ def test_a_reset_while_publishing_leaves_doubt(protocol: str) -> None:
 
 
 def test_closing_delivers_everything_even_with_bytes_unread() -> None:
-    """The broker floods us while we say good-bye. A plain close would reset, and lose what it has not read."""
+    """The broker floods us while we close. A plain close would reset the connection and lose what it has not read."""
     received: list[int] = []
 
     async def script(peer: Peer) -> None:
@@ -208,7 +208,7 @@ def test_closing_delivers_everything_even_with_bytes_unread() -> None:
     assert received == [500]
 
 
-def test_a_broker_that_does_not_hear_the_farewell_is_left() -> None:
+def test_closing_does_not_wait_for_a_broker_that_does_not_read() -> None:
     stop = asyncio.Event()
 
     async def deaf(peer: Peer) -> None:
@@ -330,7 +330,7 @@ class TestTLS:
         run(main())
 
     def test_a_broker_that_hangs_up_during_the_handshake(self, certificates: Certificates) -> None:
-        """As ours does, where it speaks no TLS."""
+        """Penstock hangs up like this on a port without TLS."""
 
         async def hang_up(peer: Peer) -> None:
             await peer.reader.read(1000)
@@ -353,7 +353,7 @@ class TestTLS:
 
         run(main())
 
-    def test_files_that_are_no_good(self, tmp_path: Path) -> None:
+    def test_invalid_certificate_files(self, tmp_path: Path) -> None:
         async def main() -> None:
             for name in ("missing.pem", "empty.pem"):
                 (tmp_path / "empty.pem").touch()

@@ -1,4 +1,4 @@
-"""Several hosts in one URL: the one that serves is found, also after a loss, whatever the others do."""
+"""Several hosts in one URL: the client finds the serving one, also after a loss, whatever the other hosts do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def url(protocol: str, *places: Fake | str) -> str:
 
 
 class Pair(AsyncExitStack):
-    """Two brokers, and a client that knows both."""
+    """Two brokers, and a client with both addresses."""
 
     def __init__(self, protocol: str, first: Script, second: Script, **options: Unpack[ClientSettings]) -> None:
         super().__init__()
@@ -73,24 +73,24 @@ def answer(peer: Peer, request: Any) -> None:
 
 
 async def answering(peer: Peer) -> None:
-    """A Kokaq broker that takes everything."""
+    """A Kokaq broker that accepts everything."""
     while (request := await peer.next()) is not None:
         answer(peer, request)
 
 
 @pytest.mark.parametrize("protocol", ["phpmq", "sspq"])
-def test_the_one_that_serves(protocol: str, refusing: str, silent: str) -> None:
+def test_the_serving_host_is_found(protocol: str, refusing: str, silent: str) -> None:
     async def main() -> None:
         async with Fake(protocol, quiet) as fake:
             began = time.monotonic()
             async with aio.connect(url(protocol, refusing, silent, fake)) as client:
                 assert (client.address.port, len(client.addresses)) == (fake.port, 3)
-            assert time.monotonic() - began < 5, "and not the whole time-out of the silent one"
+            assert time.monotonic() - began < 5, "it waited for the time-out of the silent host"
 
     run(main())
 
 
-def test_a_broker_that_is_stopped_does_not_serve(stopped: str) -> None:
+def test_a_stopped_broker_is_skipped(stopped: str) -> None:
     async def main() -> None:
         async with Fake("kokaq", answering) as fake, aio.connect(url("kokaq", stopped, fake)) as client:
             assert client.address.port == fake.port
@@ -99,7 +99,7 @@ def test_a_broker_that_is_stopped_does_not_serve(stopped: str) -> None:
     run(main())
 
 
-def test_the_first_that_serves_is_taken_and_the_others_are_left_alone() -> None:
+def test_the_first_serving_host_is_used_and_later_ones_are_not_contacted() -> None:
     async def main() -> None:
         async with Fake("kokaq", answering) as one, Fake("kokaq", answering) as two:
             async with aio.connect(url("kokaq", one, two)) as client:
@@ -122,7 +122,7 @@ def test_no_host_serves(refusing: str, stopped: str) -> None:
     run(main())
 
 
-def test_one_that_takes_over_is_waited_for(refusing: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_client_waits_for_a_take_over(refusing: str, caplog: pytest.LogCaptureFixture) -> None:
     async def soon(peer: Peer) -> None:
         if fake.connections == 1:
             peer.reset()
@@ -146,7 +146,7 @@ def test_one_that_takes_over_is_waited_for(refusing: str, caplog: pytest.LogCapt
     assert said.endswith("; retrying for 10 s")
 
 
-def test_something_else_that_listens_does_not_serve() -> None:
+def test_a_host_that_is_no_broker_is_not_used() -> None:
     async def babbling(peer: Peer) -> None:
         peer.send(b"220 mail.example.com ready, and a good deal more than that to say\r\n" * 10)
         await peer.reader.read()
@@ -162,7 +162,7 @@ def test_something_else_that_listens_does_not_serve() -> None:
     run(main())
 
 
-def test_a_consumer_goes_on_where_it_is_served_now() -> None:
+def test_a_consumer_continues_on_the_serving_host() -> None:
     pairs: list[Pair] = []
 
     async def first(peer: Peer) -> None:
@@ -206,11 +206,11 @@ def test_a_push_without_a_request_id_stays_uncertain() -> None:
     with pytest.raises(Uncertain) as caught:
         run(main())
     assert ([message.body for message in caught.value.messages], seen) == ([b"a"], [])
-    assert run(main(idempotent=True)).confirmed, "which the next broker would notice"
+    assert run(main(idempotent=True)).confirmed, "the next broker would detect the duplicate"
 
 
-def test_a_planned_hand_over_is_not_noticed_by_a_publisher() -> None:
-    """A broker that shuts down refuses what comes then and ends the connection: it was not taken and is sent again."""
+def test_a_planned_hand_over_is_transparent_to_a_publisher() -> None:
+    """A broker that shuts down refuses new messages and ends the connection; they are resent."""
     taken: list[bytes] = []
 
     async def leaving(peer: Peer) -> None:
@@ -237,7 +237,7 @@ def test_a_planned_hand_over_is_not_noticed_by_a_publisher() -> None:
     assert taken == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_refusal_of_a_broker_that_stays_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_without_a_shutdown_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.publisher.FAREWELL", 0.05)
 
     async def full(peer: Peer) -> None:
@@ -303,12 +303,12 @@ def test_each_host_has_its_own_certificate(tmp_path: Path) -> None:
                 assert client.address.port == one.port
             tls = TLS(ca=str(authority.path), server_name="two.example")
             async with aio.connect(where, tls=tls) as client:
-                assert client.address.port == two.port, "the other is not what it is expected to be"
+                assert client.address.port == two.port, "the other host's certificate does not match"
 
     run(main())
 
 
-def test_a_machine_that_is_gone_is_noticed_by_whoever_only_waits() -> None:
+def test_keepalive_detects_a_lost_host() -> None:
     async def main() -> None:
         async with Fake("phpmq", quiet) as fake, aio.connect(fake.url("/q")) as client:
             session = await client._session()
@@ -321,7 +321,7 @@ def test_a_machine_that_is_gone_is_noticed_by_whoever_only_waits() -> None:
 
 
 def test_two_brokers_that_take_turns(tmp_path: Path) -> None:
-    """Real ones: a client goes on with the one that is left, and needs no other URL."""
+    """A client continues with the remaining real broker, with the same URL."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     with BrokerProcess(tmp_path / "a") as one, BrokerProcess(tmp_path / "b") as two:

@@ -1,4 +1,4 @@
-"""The client on a Kokaq connection, against a broker that follows a script."""
+"""The client on a Kokaq connection, against a scripted broker."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestPublishing:
         async def script(peer: Peer) -> None:
             pushes = [await peer.next() for _ in range(1024)]
             await asyncio.sleep(0.05)
-            assert taken <= 1280, "no more is read than what may be under way, and one batch"
+            assert taken <= 1280, "it reads at most the messages in flight and one batch"
             for number, push in enumerate(pushes):
                 peer.answer(push, uuid=uuid(number))
             for number in range(1024, 3000):
@@ -102,7 +102,7 @@ class TestPublishing:
 
         run(main())
 
-    def test_a_refusal_says_which_and_why(self) -> None:
+    def test_a_refusal_names_the_message_and_the_reason(self) -> None:
         async def script(peer: Peer) -> None:
             for number in range(3):
                 push = await peer.next()
@@ -122,7 +122,7 @@ class TestPublishing:
 
         run(main())
 
-    def test_a_refusal_for_the_brokers_own_trouble_is_worth_another_try(self) -> None:
+    def test_a_refusal_for_a_fault_of_the_broker_is_retriable(self) -> None:
         async def script(peer: Peer) -> None:
             peer.answer(await peer.next(), FAIL, Reason.INFRA, source="the disk is full")
 
@@ -158,11 +158,11 @@ class TestPublishing:
             async with Fake("kokaq", quiet) as fake, aio.connect(fake.url("/jobs"), timeout=0.1) as client:
                 with pytest.raises(Uncertain, match=r"did not answer within 0\.1 s") as caught:
                     await client.publish(b"a", request_id=uuid(1))
-                assert caught.value.retriable, "the broker would notice a repetition"
+                assert caught.value.retriable, "the broker would detect the duplicate"
 
         run(main())
 
-    def test_what_cannot_be_sent(self) -> None:
+    def test_messages_that_cannot_be_sent(self) -> None:
         async def script(peer: Peer) -> None:
             for number in range(256):
                 peer.answer(await peer.next(), uuid=uuid(number))
@@ -219,14 +219,14 @@ class TestConsuming:
 
         run(main())
 
-    def test_an_empty_queue_is_asked_again_with_growing_pauses(self) -> None:
-        asked: list[float] = []
+    def test_an_empty_queue_is_polled_with_growing_pauses(self) -> None:
+        polls: list[float] = []
 
         async def script(peer: Peer) -> None:
             clock = asyncio.get_running_loop().time
             for _ in range(5):
                 request = await peer.next()
-                asked.append(clock())
+                polls.append(clock())
                 peer.answer(request, FAIL, EMPTY)
             peer.answer(await peer.next(), payload=b"a", uuid=uuid(1))
             await peer.rest()
@@ -238,7 +238,7 @@ class TestConsuming:
                     break
 
         run(main())
-        pauses = [after - before for before, after in pairwise(asked)]
+        pauses = [after - before for before, after in pairwise(polls)]
         assert pauses[0] >= 0.009
         assert pauses[1] >= 0.019
         assert min(pauses[2:]) >= 0.039
@@ -296,7 +296,7 @@ class TestConsuming:
 
         run(main())
 
-    def test_a_lock_that_has_ended_makes_room_and_its_message_is_not_given_out(
+    def test_an_expired_lock_frees_its_slot_and_its_message_is_not_delivered(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(LockSource, "QUICK", 60)
@@ -322,7 +322,7 @@ class TestConsuming:
 
         run(main())
 
-    def test_cancelled_while_locks_are_asked_for(self) -> None:
+    def test_cancelled_while_locks_are_requested(self) -> None:
         go_on = asyncio.Event()
 
         async def script(peer: Peer) -> None:
@@ -342,7 +342,7 @@ class TestConsuming:
 
         run(main())
 
-    def test_a_lock_that_comes_after_its_caller_has_gone_is_given_back(self) -> None:
+    def test_a_lock_that_arrives_after_its_caller_has_gone_is_released(self) -> None:
         go_on = asyncio.Event()
         released: list[Request] = []
 
@@ -430,7 +430,7 @@ class TestPop:
 
         run(main())
 
-    def test_a_cancelled_pop_is_for_the_next_one(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_message_of_a_cancelled_pop_goes_to_the_next(self, caplog: pytest.LogCaptureFixture) -> None:
         go_on = asyncio.Event()
 
         async def script(peer: Peer) -> None:
@@ -473,7 +473,7 @@ class TestPop:
 
         run(main())
 
-    def test_many_pops_at_once_share_what_comes(self) -> None:
+    def test_concurrent_pops_share_the_messages(self) -> None:
         async def script(peer: Peer) -> None:
             first, second = await peer.next(), await peer.next()
             peer.answer(first, payload=b"a", uuid=uuid(1))
@@ -487,7 +487,7 @@ class TestPop:
 
         run(main())
 
-    def test_a_large_message_comes_in_pieces(self) -> None:
+    def test_a_large_message_arrives_in_pieces(self) -> None:
         body = bytes(range(256)) * 1000
 
         async def script(peer: Peer) -> None:
@@ -608,7 +608,7 @@ class TestAdmin:
 
         run(main())
 
-    def test_an_answer_to_nothing(self) -> None:
+    def test_an_answer_without_a_request(self) -> None:
         async def script(peer: Peer) -> None:
             peer.send(Response(MessageType.OPERATIONAL, b"abcd", 0, 0, 1))
             await peer.rest()

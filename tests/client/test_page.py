@@ -1,4 +1,4 @@
-"""docs/client.md and the code say the same about what each protocol can do and which errors there are."""
+"""docs/client.md and the code agree on the abilities of each protocol, the errors and the options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
 
 
-def test_who_can_do_what() -> None:
+def test_abilities() -> None:
     shown: dict[str, tuple[str, ...]] = {}
     for what, *cells in rows("What each protocol can do"):
         can = {name: cell for name, cell in zip((PHPMQ, SSPQ, KOKAQ), cells, strict=True) if cell != "–"}

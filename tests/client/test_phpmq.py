@@ -1,4 +1,4 @@
-"""The client on a PHPMQ connection, against a broker that follows a script."""
+"""The client on a PHPMQ connection, against a scripted broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.fakebroker import Fake, Peer, bodies, dispatch, quiet, run
 
 
 def seen_by_broker(url_path: str, work: Any) -> list[Any]:
-    """What the client sent while it did this."""
+    """Return the bytes the client sent during this work."""
     frames: list[Any] = []
 
     async def script(peer: Peer) -> None:
@@ -62,7 +62,7 @@ def test_every_dialect_and_form(dialect: str, form: str) -> None:
     run(main())
 
 
-def test_publish_many_takes_any_iterator_and_says_that_nothing_is_confirmed() -> None:
+def test_publish_many_takes_any_iterator_and_reports_no_confirmation() -> None:
     async def numbers() -> Any:
         for number in range(1000):
             yield b"%d" % number
@@ -97,7 +97,7 @@ def test_a_publisher_waits_for_a_broker_that_does_not_read() -> None:
             await asyncio.sleep(0.3)
             stalled_at = taken
             await asyncio.sleep(0.2)
-            assert taken == stalled_at, "nothing is read that can't be sent"
+            assert taken == stalled_at, "it reads nothing that it can't send"
             assert stalled_at < 200
             publishing.cancel()
             go_on.set()
@@ -149,7 +149,7 @@ def test_consuming_and_every_way_to_settle() -> None:
     ]
 
 
-def test_what_had_come_when_a_loop_ended_is_for_the_next_one() -> None:
+def test_messages_left_by_one_loop_go_to_the_next() -> None:
     async def script(peer: Peer) -> None:
         assert await peer.next() == Consume("jobs", 32)
         peer.send(dispatch("jobs", b"a", b"b", b"c"))
@@ -167,7 +167,7 @@ def test_what_had_come_when_a_loop_ended_is_for_the_next_one() -> None:
     run(main())
 
 
-def test_receive_asks_for_one_and_then_for_no_more() -> None:
+def test_receive_requests_one_message_and_then_none() -> None:
     async def script(peer: Peer) -> None:
         assert await peer.next() == Consume("jobs", 1)
         peer.send(dispatch("jobs", b"a"))
@@ -211,7 +211,7 @@ def test_a_cancelled_receive_loses_nothing() -> None:
 
 
 def test_a_cancellation_in_the_moment_of_the_arrival_loses_nothing() -> None:
-    """The delivery is in the inbox and its taker about to wake: cancelled just then, it leaves it there."""
+    """A receiver cancelled after the delivery reached the inbox, but before it wakes, leaves it there."""
 
     async def script(peer: Peer) -> None:
         await peer.next()
@@ -252,7 +252,7 @@ def test_two_consumers_of_one_queue_need_two_clients() -> None:
     run(main())
 
 
-def test_a_message_reads_well() -> None:
+def test_the_repr_of_a_message() -> None:
     async def script(peer: Peer) -> None:
         await peer.next()
         peer.send(dispatch("jobs", b"\x1b" + bytes(60)))
@@ -281,7 +281,7 @@ def test_idle_ends_the_loop() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["32", "36"])
-def test_the_plain_dialects_have_no_ttl_and_say_who_has(dialect: str) -> None:
+def test_the_plain_dialects_have_no_ttl_and_name_those_that_have(dialect: str) -> None:
     async def script(peer: Peer) -> None:
         assert await peer.next() == Consume("jobs", 1)
         peer.send(dispatch("jobs", b"a"))
@@ -300,7 +300,7 @@ def test_the_plain_dialects_have_no_ttl_and_say_who_has(dialect: str) -> None:
     run(main())
 
 
-def test_what_phpmq_cannot_express() -> None:
+def test_messages_phpmq_cannot_express() -> None:
     async def main() -> None:
         async with Fake("phpmq", quiet) as fake, aio.connect(fake.url("/jobs")) as client:
             with pytest.raises(Unsupported, match="PHPMQ can't express 'priority'; Kokaq can") as caught:

@@ -1,4 +1,4 @@
-"""Coming back after a lost connection: what goes on by itself, what is sent again, and what never is."""
+"""Reconnecting after a loss: what continues by itself, what is resent, and what never is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_pauses_grow_and_end() -> None:
         assert whole / 2 <= pause <= whole
 
 
-def test_a_consumer_goes_on_and_old_deliveries_cannot_be_settled() -> None:
+def test_a_consumer_continues_and_old_deliveries_cannot_be_settled() -> None:
     received, settled = asyncio.Event(), asyncio.Event()
 
     async def first(peer: Peer) -> None:
@@ -57,13 +57,13 @@ def test_a_consumer_goes_on_and_old_deliveries_cannot_be_settled() -> None:
                 else:
                     await message.ack()
                     break
-            assert seen == [b"a", b"a"], "what had come over the old connection is not given out: it comes again"
+            assert seen == [b"a", b"a"], "messages of the old connection are dropped and redelivered"
             await settled.wait()
 
     run(main())
 
 
-def test_publishing_goes_on_but_nothing_in_doubt_is_sent_again() -> None:
+def test_publishing_continues_but_uncertain_messages_are_not_resent() -> None:
     seen: list[Any] = []
 
     async def first(peer: Peer) -> None:
@@ -86,7 +86,7 @@ def test_publishing_goes_on_but_nothing_in_doubt_is_sent_again() -> None:
     assert seen == [Publish("q", (b"after",), None)]
 
 
-def test_pushes_without_a_request_id_are_not_sent_again() -> None:
+def test_pushes_without_a_request_id_are_not_resent() -> None:
     seen: list[Any] = []
 
     async def first(peer: Peer) -> None:
@@ -107,7 +107,7 @@ def test_pushes_without_a_request_id_are_not_sent_again() -> None:
     assert seen == []
 
 
-def test_idempotent_pushes_are_sent_again_with_the_same_request_ids() -> None:
+def test_idempotent_pushes_are_resent_with_the_same_request_ids() -> None:
     before: list[Any] = []
     after: list[Any] = []
 
@@ -138,7 +138,7 @@ def test_idempotent_pushes_are_sent_again_with_the_same_request_ids() -> None:
     assert len(set(ids)) == 700
 
 
-def test_after_a_while_even_idempotent_pushes_are_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_while_even_idempotent_pushes_are_not_resent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.publisher.RESEND_WITHIN", 0.05)
 
     async def first(peer: Peer) -> None:
@@ -156,7 +156,7 @@ def test_after_a_while_even_idempotent_pushes_are_not_sent_again(monkeypatch: py
     run(main())
 
 
-def test_a_kokaq_consumer_goes_on() -> None:
+def test_a_kokaq_consumer_continues() -> None:
     async def first(peer: Peer) -> None:
         await peer.next()
         peer.reset()
@@ -175,7 +175,7 @@ def test_a_kokaq_consumer_goes_on() -> None:
     run(main())
 
 
-def test_a_consumer_with_a_full_window_notices_the_loss() -> None:
+def test_a_consumer_with_a_full_window_detects_the_loss() -> None:
     async def script(peer: Peer) -> None:
         peer.answer(await peer.next(), payload=b"a", uuid=uuid(1))
         await asyncio.sleep(0.1)
@@ -190,7 +190,7 @@ def test_a_consumer_with_a_full_window_notices_the_loss() -> None:
     run(main())
 
 
-def test_a_broker_that_shuts_down_is_waited_for() -> None:
+def test_the_client_waits_for_a_broker_that_shuts_down() -> None:
     async def leaving(peer: Peer) -> None:
         assert await peer.next() == Receive()
         peer.send(NoReceive())
@@ -208,7 +208,7 @@ def test_a_broker_that_shuts_down_is_waited_for() -> None:
         async with Fake("sspq", leaving) as fake, aio.connect(fake.url(), reconnect=QUICK) as client:
             with pytest.raises(NoMessage):
                 await client.receive()
-            assert fake.connections == 2, "asked once more, and then no more"
+            assert fake.connections == 2, "one more attempt, then none"
 
     run(main())
 
@@ -233,7 +233,7 @@ def test_giving_up_after_some_attempts() -> None:
     run(main())
 
 
-def test_many_tasks_come_back_over_one_connection() -> None:
+def test_many_tasks_continue_over_one_new_connection() -> None:
     async def first(peer: Peer) -> None:
         await peer.next()
         peer.reset()

@@ -1,4 +1,4 @@
-"""The client on an SSPQ connection, against a broker that follows a script."""
+"""The client on an SSPQ connection, against a scripted broker."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def test_no_message_will_come() -> None:
 
 
 async def refusal(client: aio.AsyncClient) -> str:
-    """Why a dead letter can't be asked for."""
+    """Return the error of a request for a dead letter."""
     async with client.dead_letters() as letters:
         with pytest.raises(Busy) as caught:
             await anext(letters)
     return str(caught.value)
 
 
-def test_a_request_that_was_given_up_still_stands() -> None:
+def test_an_abandoned_request_is_still_outstanding() -> None:
     go_on = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -134,7 +134,7 @@ def test_a_request_that_was_given_up_still_stands() -> None:
             assert await client.receive(timeout=0.05) is None
             assert "is waiting for a message and can't request a dead letter" in await refusal(client)
             go_on.set()
-            while "use another client" not in await refusal(client):  # the message has not come yet
+            while "use another client" not in await refusal(client):  # the message has not arrived yet
                 await asyncio.sleep(0.001)
             message = await client.receive()
             assert message is not None
@@ -170,7 +170,7 @@ def test_one_consumer_per_client() -> None:
     run(main())
 
 
-def test_what_sspq_cannot_express() -> None:
+def test_messages_sspq_cannot_express() -> None:
     async def script(peer: Peer) -> None:
         await peer.next()
         peer.send(Send(0, (b"a",)))

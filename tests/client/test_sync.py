@@ -1,4 +1,4 @@
-"""The client without an event loop: the same, behind a thread."""
+"""The synchronous client, which runs the asynchronous one in a thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.fakebroker import Fake, Peer, Script, dispatch, quiet
 
 @contextmanager
 def broker(protocol: str, *scripts: Script) -> Iterator[Fake]:
-    """A scripted broker in a thread of its own."""
+    """Run a scripted broker in a separate thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -76,7 +76,7 @@ def test_publish_consume_settle() -> None:
         assert client.publish_many(part for part in (b"y", b"z")) == Published(2, False)
 
 
-def test_leaving_a_loop_ends_it() -> None:
+def test_leaving_a_loop_ends_consuming() -> None:
     async def script(peer: Peer) -> None:
         assert await peer.next() == Consume("q", 32)
         peer.send(dispatch("q", b"a"))
@@ -159,7 +159,7 @@ def test_several_threads_share_a_client() -> None:
         assert not any(thread.is_alive() for thread in threads)
 
 
-def test_errors_come_through() -> None:
+def test_errors_are_raised_in_the_caller() -> None:
     async def script(peer: Peer) -> None:
         await peer.next()
         peer.reset()

@@ -1,4 +1,4 @@
-"""URLs: what each part means, and what is said about a wrong one."""
+"""URLs: the meaning of each part, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_several_hosts() -> None:
         ("::2", 5),
     ]
     assert {(each.scheme, each.queue, each.use_tls) for each in addresses} == {("kokaq", "shop/jobs", False)}
-    assert (options.timeout, options.returning) == (3, Reconnect(most=1.0)), "who names several wants to go on"
+    assert (options.timeout, options.returning) == (3, Reconnect(most=1.0)), "several hosts imply reconnecting"
     assert parse("kokaq://a,b?reconnect=on")[1].returning == Reconnect(most=1.0)
     assert parse("kokaq://a,b?reconnect=off")[1].returning is None
     assert parse("kokaq://a,b", {"reconnect": Reconnect(attempts=1)})[1].returning == Reconnect(attempts=1)
@@ -54,7 +54,7 @@ def test_names_in_the_certificates_of_several_hosts() -> None:
     def names(url: str) -> list[str]:
         return [each.server_name for each in parse(url)[0]]
 
-    assert names("phpmq+tls://a,b") == ["", ""], "its host's"
+    assert names("phpmq+tls://a,b") == ["", ""], "the host's name"
     assert names("phpmq+tls://a,b?server_name=mq") == ["mq", "mq"]
     assert names("phpmq+tls://a,b?server_name=x,y") == ["x", "y"]
     (one, two), _ = parse("phpmq+tls://a,b", {"tls": TLS(server_name="x,y")})
@@ -87,7 +87,7 @@ def test_options_and_arguments() -> None:
     assert parse("sspq://b", {"reconnect": Reconnect(attempts=1)})[1].returning == Reconnect(attempts=1)
 
 
-def test_an_address_reads_well() -> None:
+def test_the_text_of_an_address() -> None:
     assert str(parse("sspq+tls://[::1]")[0][0]) == "SSPQ at [::1]:8888 (TLS)"
     assert str(parse("sspq+unix:///x.sock")[0][0]) == "SSPQ at /x.sock"
 

@@ -1,4 +1,4 @@
-"""The client and the broker together: what they make of each other's words."""
+"""The client and a real broker together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def queue() -> str:
-    """A queue that no other test has."""
+    """Return a queue name that no other test uses."""
     return f"q{next(numbers)}"
 
 
@@ -76,7 +76,7 @@ class TestPhpmq:
             assert message is not None
             message.ack()
 
-    def test_closing_gives_back(self, broker: BrokerProcess, queue: str) -> None:
+    def test_closing_releases_messages(self, broker: BrokerProcess, queue: str) -> None:
         url = broker.url("phpmq", f"/{queue}")
         with connect(url) as client:
             client.publish_many([b"a", b"b", b"c"])
@@ -87,7 +87,7 @@ class TestPhpmq:
     def test_a_large_message(self, broker: BrokerProcess, queue: str) -> None:
         body = bytes(range(256)) * 4096
         with connect(broker.url("phpmq", f"/{queue}")) as client, connect(broker.url("kokaq", f"/{queue}")) as other:
-            other.create_queue(exist_ok=True)  # what PHPMQ sends is on its way
+            other.create_queue(exist_ok=True)  # the PHPMQ message is still on its way
             client.publish(body)
             message = other.receive(timeout=5)
             assert message is not None
@@ -142,7 +142,7 @@ class TestKokaq:
                 client.ack_many(seen[-2:])
             assert client.queue_info().depth == 0
 
-    def test_priority_correlation_delay_asked_id(self, broker: BrokerProcess, queue: str) -> None:
+    def test_priority_correlation_delay_requested_id(self, broker: BrokerProcess, queue: str) -> None:
         with connect(broker.url("kokaq", f"/{queue}")) as client:
             client.publish(b"low")
             client.publish(b"high", priority=9, correlation_id=b"c")
@@ -291,7 +291,7 @@ class TestRestart:
 
     @pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
     @pytest.mark.parametrize("how", ["stop", "kill"])
-    def test_a_consumer_lives_through_a_restart(self, own: BrokerProcess, protocol: str, how: str) -> None:
+    def test_a_consumer_survives_a_restart(self, own: BrokerProcess, protocol: str, how: str) -> None:
         path = {"phpmq": "/sspq", "sspq": "", "kokaq": "/default/sspq"}[protocol]
 
         async def main() -> None:
@@ -313,7 +313,7 @@ class TestRestart:
 
         run(main(), 60)
 
-    def test_idempotent_publishing_through_a_kill_loses_and_doubles_nothing(self, own: BrokerProcess) -> None:
+    def test_idempotent_publishing_through_a_kill_loses_and_duplicates_nothing(self, own: BrokerProcess) -> None:
         async def main() -> None:
             url = own.url("kokaq", "/jobs")
             options: Any = {"reconnect": Reconnect(first=0.05, most=0.2), "idempotent": True}

@@ -1,4 +1,4 @@
-"""Kokaq beyond the vectors: learning the variant, batches, what cannot be encoded, pieces, and memory."""
+"""Kokaq beyond the vectors: learning the variant, batches, encoder errors, pieces, and memory."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def pushes(count: int, **fields: Any) -> Pushes:
 
 
 class TestPushesOfOneSize:
-    """Many of them are read together. Whatever is among them, the frames are those of single requests."""
+    """Many pushes are read together. Whatever lies between them, the frames are those of single requests."""
 
     OTHERS = (
         {"message_type": ADMIN},
@@ -104,13 +104,13 @@ class TestPushesOfOneSize:
 
     @pytest.mark.parametrize("other", OTHERS, ids=str)
     @pytest.mark.parametrize("before", [1, MANY // 2, 2 * MANY])
-    def test_another_one_among_them(self, other: dict[str, Any], before: int) -> None:
+    def test_another_request_among_them(self, other: dict[str, Any], before: int) -> None:
         frames = [self.run(before), pushes(1, **{"payloads": (b"same",), **other}), self.run(MANY)]
         read = ServerDecoder().feed(encode_requests([request(), *frames], CANONICAL))
         assert list(singles(read)) == list(singles([request(), *frames]))
 
-    def test_where_they_are_not_alike_it_is_tried_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A try looks at all that was read, so one for each message would be too many."""
+    def test_different_requests_are_tried_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each attempt scans the whole input, so one for each message would be too many."""
         tried: list[int] = []
 
         def counted(data: bytes, pos: int, prefix: int, size: int) -> None:
@@ -123,8 +123,8 @@ class TestPushesOfOneSize:
         assert len(tried) == 1
 
 
-class TestManyRequestsThatAreAlike:
-    """Those that take and settle messages: many of them are read together."""
+class TestIdenticalRequests:
+    """Requests that take and settle messages: many identical ones are read together."""
 
     FIRST = request(opcode=Opcode.NOP)
     COUNT = 12
@@ -144,18 +144,18 @@ class TestManyRequestsThatAreAlike:
     @pytest.mark.parametrize("named", [False, True])
     @pytest.mark.parametrize("count", [2, 3, 500])
     def test_they_are_one_frame(self, count: int, named: bool) -> None:
-        asked = self.run(count, named=named)
-        first, read = ServerDecoder().feed(encode_requests([self.FIRST, *asked], CANONICAL))
-        assert list(singles([first, read])) == [self.FIRST, *asked]
+        requests = self.run(count, named=named)
+        first, read = ServerDecoder().feed(encode_requests([self.FIRST, *requests], CANONICAL))
+        assert list(singles([first, read])) == [self.FIRST, *requests]
 
     @pytest.mark.parametrize("named", [False, True])
     @pytest.mark.parametrize("odd", [0, 1, 2, 10, 11])
     def test_another_byte_in_one_of_them(self, odd: int, named: bool) -> None:
-        """Whatever byte that is, frames and errors are those of requests that come in parts, one after the other."""
-        asked = encode_requests([self.FIRST, *self.run(self.COUNT, named=named)], CANONICAL)
-        size = (len(asked) - 12) // self.COUNT
+        """Whatever byte changes, frames and errors are those of requests read in parts, one after the other."""
+        requests = encode_requests([self.FIRST, *self.run(self.COUNT, named=named)], CANONICAL)
+        size = (len(requests) - 12) // self.COUNT
         for at in range(size):
-            changed = bytearray(asked)
+            changed = bytearray(requests)
             changed[12 + odd * size + at] ^= 1
             together, apart = ServerDecoder(), ServerDecoder()
             read = together.feed(bytes(changed))
@@ -234,7 +234,7 @@ class TestOperation:
         assert request(opcode=5).operation is Opcode.POP
         assert request(opcode=5, metadata=Metadata(time_to_live=1)).operation is Opcode.POP
 
-    def test_every_other_opcode_is_what_it_says(self) -> None:
+    def test_every_other_opcode_decodes_to_its_operation(self) -> None:
         for opcode in set(Opcode) - {Opcode.POP}:
             assert request(opcode=int(opcode), metadata=Metadata(uuid=UUID)).operation is opcode
 
@@ -300,7 +300,7 @@ def deliveries(*metadata: Metadata, **fields: Any) -> Deliveries:
 
 
 class TestDeliveries:
-    """Deliveries that look alike are read and written by their shape; the others must come out just the same."""
+    """Similar deliveries are read and written by their shape; all other deliveries must give the same result."""
 
     def decode(self, frame: Deliveries) -> list[kokaq.KokaqResponse]:
         return ClientDecoder().feed(encode_responses([frame]))
@@ -343,12 +343,12 @@ class TestDeliveries:
             (Metadata(uuid=UUID, priority=-1), r"field 0x40 \(priority\) is -1"),
         ],
     )
-    def test_what_cannot_be_sent_in_a_run(self, second: Metadata, reason: str) -> None:
+    def test_deliveries_that_cannot_be_sent_in_a_run(self, second: Metadata, reason: str) -> None:
         for first in (second, Metadata(uuid=UUID), Metadata(uuid=UUID, version=1)):
             with pytest.raises(ValueError, match=reason):
                 encode_responses([deliveries(first, second)])
 
-    def test_a_batch_that_does_not_fit_together(self) -> None:
+    def test_an_inconsistent_batch(self) -> None:
         with pytest.raises(ValueError, match="a batch has as many"):
             encode_responses([deliveries(Metadata(uuid=UUID), payloads=())])
 
@@ -367,8 +367,8 @@ class TestMetadataRun:
         assert list(run) == rows == [run[at] for at in range(len(run))]
         assert hash(run) == hash(MetadataRun.of(rows))
 
-    def test_metadata_is_kept_as_it_came_however_it_arrives(self) -> None:
-        """An integer in fewer bytes than we send: whether it stands in a run or alone, its bytes are the same."""
+    def test_metadata_keeps_its_bytes_however_it_arrives(self) -> None:
+        """An integer in fewer bytes than we send keeps its bytes, in a run or alone."""
         one = encode_responses([deliveries(Metadata(version=7))]).replace(
             bytes.fromhex("0204 00000007"), bytes.fromhex("0202 0007")
         )
@@ -387,7 +387,7 @@ class TestMetadataRun:
         assert list(frame.metadata) == [Metadata(version=7, others=(Field(0x7F, b"x"),))] * 3
 
     def test_a_value_that_is_too_large_is_found_behind_smaller_ones(self) -> None:
-        """Integers wider than their field might not fit it, so each is looked at."""
+        """Integers wider than their field might not fit it, so each is checked."""
         small = encode_responses([deliveries(Metadata(version=7))]).replace(
             bytes.fromhex("0204 00000007"), bytes.fromhex("0208 0000000000000007")
         )
@@ -486,7 +486,7 @@ def error_code(reassembler: Reassembler) -> str:
 
 
 class TestPieces:
-    def test_what_fits_is_left_alone(self) -> None:
+    def test_messages_that_fit_are_left_alone(self) -> None:
         for size in (0, 65535):
             frame = response(payload=bytes(size), **QUEUE)
             assert in_pieces(frame) == [frame]
@@ -537,7 +537,7 @@ class TestPieces:
         [response(opaque=b"else"), Pushed(OPERATIONAL, (b"abcd",), b"\0", (UUID,)), response(payload=b"", **QUEUE)],
         ids=["another answer", "an answer to Push", "a piece without payload"],
     )
-    def test_pieces_that_make_no_whole(self, intruder: kokaq.KokaqResponse) -> None:
+    def test_pieces_that_form_no_message(self, intruder: kokaq.KokaqResponse) -> None:
         first = in_pieces(response(payload=bytes(70_000), **QUEUE))[0]
         reassembler = Reassembler()
         before, behind = response(payload=b"before", **QUEUE), response()
@@ -547,14 +547,14 @@ class TestPieces:
         assert reassembler.feed([behind]) == []
 
     def test_a_last_piece_may_repeat_the_metadata(self) -> None:
-        """It then decodes as a delivery, perhaps with others behind it."""
+        """It then decodes as a delivery, perhaps with more behind it."""
         whole = response(payload=bytes(70_000), metadata=Metadata(uuid=UUID), **QUEUE)
         first, last = (replace(each, metadata=whole.metadata) for each in in_pieces(whole))
         other = response(opaque=b"else", payload=b"", metadata=whole.metadata, **QUEUE)
         frames = ClientDecoder().feed(encode_responses([first, last, other]))
         assert list(singles(Reassembler().feed(frames))) == [whole, other]
 
-    def test_a_failure_takes_the_place_of_the_pieces(self) -> None:
+    def test_a_failure_replaces_the_pieces(self) -> None:
         first = in_pieces(response(payload=bytes(70_000), **QUEUE))[0]
         failed = response(status=Status.FAIL, reason=Reason.INFRA)
         reassembler = Reassembler()
@@ -578,7 +578,7 @@ class TestMemory:
         assert [decoder.held for decoder in decoders] == [0, 0]
         assert decoders[1].error is not None
 
-    def test_what_is_held_grows_with_what_was_sent(self) -> None:
+    def test_held_memory_grows_with_the_bytes_sent(self) -> None:
         data = encode_requests([pushes(1, payloads=(bytes(65535),))])
         decoder = ServerDecoder()
         for at in range(0, len(data) - 4096, 4096):
@@ -586,7 +586,7 @@ class TestMemory:
             assert decoder.held <= at + 4096
 
     def test_a_payload_is_copied_once_per_chunk_and_never_again(self) -> None:
-        """Held parts are views of the chunks: joining happens once, when the last byte is there."""
+        """Held parts are views of the chunks; they are joined once, when the last byte has arrived."""
         data = encode_requests([pushes(1, payloads=(bytes(60_000),))])
         decoder = ServerDecoder()
         decoder.feed(data[:20_000])
@@ -602,7 +602,7 @@ class TestMemory:
         assert decoder.held == 60_000 - 23
 
     def test_a_large_message_in_pieces_of_64_kib(self) -> None:
-        """Every byte is taken once: the offset never passes what was fed, and every piece comes out as it went in."""
+        """Every byte is consumed once: the offset never passes the input, and every piece is returned unchanged."""
         whole = response(payload=bytes(8 * 2**20), metadata=Metadata(uuid=UUID), **QUEUE)
         stream = encode_responses(in_pieces(whole))
         decoder, reassembler = ClientDecoder(), Reassembler()

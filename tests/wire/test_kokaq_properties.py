@@ -1,4 +1,4 @@
-"""Kokaq for all inputs: encoded frames come back, splits change nothing, any bytes give frames or the one error."""
+"""Kokaq for all inputs: frames survive encoding, splits change nothing, any bytes give frames or the one error."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def push_runs(draw: st.DrawFn) -> Pushes:
 
 @st.composite
 def request_runs(draw: st.DrawFn) -> Requests:
-    """Requests that are alike, mostly of those that come in runs."""
+    """Draw identical requests, mostly of the kinds that come in runs."""
     first = draw(requests().filter(lambda each: each.opcode is not Opcode.NOP))
     first = replace(first, opcode=draw(st.sampled_from([*RUN_OPCODES, first.opcode])))
     rows = draw(st.lists(st.tuples(opaque, byte, identifier), min_size=1, max_size=8))
@@ -137,7 +137,7 @@ def answer_runs(draw: st.DrawFn) -> Pushed:
 
 @st.composite
 def delivery_runs(draw: st.DrawFn) -> Deliveries:
-    """Deliveries that mostly have the same fields, as those of a server do."""
+    """Draw deliveries that mostly have the same fields, as a server's do."""
     usual = {name: KINDS[name] for name in draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=5, unique=True))}
     alike = st.fixed_dictionaries(usual).map(lambda fields: Metadata(**fields))
     rows = draw(st.lists(st.tuples(opaque, byte, alike, st.binary(max_size=100)), min_size=1, max_size=8))
@@ -146,7 +146,7 @@ def delivery_runs(draw: st.DrawFn) -> Deliveries:
     return Deliveries(*kind, opaques, bytes(op_opaques), MetadataRun.of(described), payloads)
 
 
-#: A two-way request in front settles the variant, so that one-way requests behind it are read in it.
+#: A leading two-way request settles the variant in which later one-way requests are read.
 SETTLES = Request(MessageType.OPERATIONAL, True, b"\0\0\0\0", Opcode.NOP)
 client_frames = st.lists(requests() | push_runs() | request_runs(), max_size=5).map(lambda frames: [SETTLES, *frames])
 server_frames = st.lists(responses() | answer_runs() | delivery_runs() | response_runs(), max_size=5)
@@ -200,7 +200,7 @@ def test_splits_of_responses_change_nothing(
 
 @st.composite
 def damaged(draw: st.DrawFn, sender: str) -> bytes:
-    """Sound messages with a few bytes changed: far deeper into the decoder than random bytes get."""
+    """Draw valid messages with a few bytes changed, which get far deeper into the decoder than random bytes."""
     frames: Any = draw(client_frames if sender == "client" else server_frames.filter(bool))
     data = bytearray(KOKAQ.encode(sender, frames, {}))
     for at, value in draw(st.lists(st.tuples(st.integers(0, 5000), byte), max_size=4)):
@@ -226,7 +226,7 @@ def test_any_bytes_give_frames_or_the_error(sender: str, data: st.DataObject, cu
 @quick
 @given(damaged("client"), st.integers(1, 40))
 def test_held_memory_is_bounded(stream: bytes, step: int) -> None:
-    """A field being waited for is the payload (up to the limit), the names, or smaller."""
+    """The incomplete field is the payload (up to the limit), the names, or smaller."""
     decoder = ServerDecoder(max_payload=64)
     for at in range(0, len(stream), step):
         decoder.feed(stream[at : at + step])

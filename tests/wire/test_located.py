@@ -1,4 +1,4 @@
-"""Where each message stood: the same whether the fast pass or the exact parser has taken it."""
+"""The place of each message in the stream, which is the same from the fast pass and the exact parser."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DECODERS: dict[tuple[str, str], type[Located[Any]]] = {
     ("sspq", "client"): LocatedDecoder,
     ("sspq", "server"): LocatedDecoder,
 }
-#: What these decoders have no option for.
+#: Options that these decoders do not have.
 PINNED = {"dialect", "max_payload", "variant"}
 PLAIN = [each for each in load("valid") if not PINNED & each.options.keys()]
 
 
 def places(decoder: Located[Any], pieces: Iterable[bytes]) -> list[tuple[int, int]]:
-    """Start and length of each message."""
+    """Return the start and length of each message."""
     found = []
     for piece in pieces:
         frames = decoder.feed(piece)
@@ -58,7 +58,7 @@ def test_the_places_of_a_vector(vector: Vector) -> None:
 
 
 def laid_out(lengths: Iterable[int]) -> list[tuple[int, int]]:
-    """One after the other."""
+    """Return consecutive places."""
     ends = [0, *accumulate(lengths)]
     return [(start, end - start) for start, end in pairwise(ends)]
 
@@ -91,7 +91,7 @@ def test_runs_of_phpmq(width: int, line_end: bytes) -> None:
 
 
 def check_runs(kind: type[Located[phpmq.PhpmqFrame]], frames: list[phpmq.PhpmqFrame], style: phpmq.Style) -> None:
-    """Messages are as long as they are when they are alone, without the line end."""
+    """Each message has the length it has alone, without the line end."""
     alone = [len(phpmq.encode([each], style)) for each in phpmq.singles(frames)]
     whole = phpmq.encode(frames, style)
     found = both_ways(kind, whole)

@@ -1,4 +1,4 @@
-"""PHPMQ: what vectors can't say. Learning and pinning, batches, encoder errors, memory and cost."""
+"""PHPMQ beyond the vectors: learning and pinning, batches, encoder errors, memory and cost."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TestLearning:
         ids=repr,
     )
     @pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one chunk"])
-    def test_whether_dispatches_carry_a_ttl(
+    def test_the_dialect_shows_whether_dispatches_carry_a_ttl(
         self, frames: list[PhpmqFrame], width: int, dispatch_ttl: bool | None, together: bool
     ) -> None:
         assert style_after(frames, Style(width), together=together) == Style(width, b"", dispatch_ttl)
@@ -109,7 +109,7 @@ class TestLearning:
         ],
     )
     @pytest.mark.parametrize("frames", [[CONSUME], [PLAIN], [WITH_TTL, REQUEUE, REJECT]], ids=repr)
-    def test_pinning_decides_it(
+    def test_pinning_overrides_learning(
         self, frames: list[PhpmqFrame], dialect: Dialect, width: int, dispatch_ttl: bool
     ) -> None:
         assert style_after(frames, Style(width), dialect) == Style(width, b"", dispatch_ttl)
@@ -236,11 +236,11 @@ class TestEncoder:
         ],
         ids=lambda value: value if isinstance(value, str) else type(value).__name__,
     )
-    def test_what_cannot_be_expressed(self, frame: PhpmqFrame, text: str) -> None:
+    def test_frames_that_cannot_be_expressed(self, frame: PhpmqFrame, text: str) -> None:
         with pytest.raises(ValueError, match=f"^{text}$"):
             encode([frame], Style())
 
-    def test_a_name_that_is_no_text(self) -> None:
+    def test_a_name_that_is_not_text(self) -> None:
         with pytest.raises(ValueError, match="surrogates"):
             encode([Consume("\udcff", 1)], Style())
 
@@ -266,12 +266,12 @@ class TestEncoder:
         assert encode(frames, Style(dispatch_ttl=None)) == b"".join(each)
         assert ClientDecoder().feed(b"".join(each)) == frames
 
-    def test_nothing_is_nothing(self) -> None:
+    def test_no_frames_are_no_bytes(self) -> None:
         empty: list[PhpmqFrame] = [Publish("q", (), None), Publish("q", (), 5), Acknowledge("q", ()), Reject("q", ())]
         for style in STYLES:
             assert encode([], style) == encode(empty, style) == encode([Dispatch("q", (), (), None)], style) == b""
 
-    def test_more_times_to_live_than_are_remembered(self) -> None:
+    def test_more_times_to_live_than_the_cache_holds(self) -> None:
         frames = [Publish("q", (b"x",), ttl) for ttl in range(10_000)]
         assert list(singles(ServerDecoder().feed(encode(frames, Style())))) == frames
 
@@ -288,7 +288,7 @@ class CountedBytes(bytes):
         return found
 
 
-#: Traffic in which the fast pass finds no long runs, or gives up late in each message.
+#: Traffic in which the fast pass finds no long runs or gives up late in each message.
 HARD = {
     "two queues in turn": [Publish("a", (b"x" * 50,), None), Publish("b", (b"x" * 50,), None)],
     "publish and acknowledge in turn": [Publish("q", (b"x" * 50,), None), ACK],
@@ -303,9 +303,7 @@ HARD = {
 class TestCost:
     @pytest.mark.parametrize("frames", HARD.values(), ids=HARD.keys())
     @pytest.mark.parametrize("style", STYLES, ids=str)
-    def test_a_chunk_is_copied_a_few_times_at_most_whatever_is_in_it(
-        self, frames: list[PhpmqFrame], style: Style
-    ) -> None:
+    def test_any_chunk_is_copied_a_few_times_at_most(self, frames: list[PhpmqFrame], style: Style) -> None:
         once = encode(frames, style)
         for repeats in (10, 1000):
             chunk = CountedBytes(once * repeats)
@@ -324,7 +322,7 @@ class TestCost:
         assert len(ServerDecoder().feed(chunk)) == 1000
         assert chunk.copied < 4 * len(chunk)
 
-    def test_a_large_payload_in_pieces_is_held_as_it_came_and_copied_once(self) -> None:
+    def test_a_large_payload_is_held_in_its_pieces_and_copied_once(self) -> None:
         size = 16 * 2**20
         head = encode([CONSUME], Style()) + b"H0100102P01%029dqP02%029d" % (1, size)
         decoder = ServerDecoder()
@@ -362,7 +360,7 @@ class TestMemory:
         assert decoder.held == 0
         assert peak < 64 * 1024
 
-    def test_a_payload_within_the_limit_is_not_allocated_before_it_comes(self) -> None:
+    def test_a_payload_within_the_limit_is_not_allocated_before_it_arrives(self) -> None:
         decoder = ServerDecoder(max_payload=2**40)
         decoder.feed(encode([PLAIN], Style()))
         tracemalloc.start()
@@ -373,7 +371,7 @@ class TestMemory:
         assert decoder.held == 1000
         assert peak < 64 * 1024
 
-    def test_what_is_remembered_is_bounded(self) -> None:
+    def test_the_cache_is_bounded(self) -> None:
         form = forms.form_of(32, b"")
         for size in range(3000, 9000):
             assert form.sizes[Packet.CONTENT].of(form.joints[Packet.CONTENT].of(size)) == size

@@ -27,7 +27,7 @@ quick = settings(derandomize=True, deadline=None, max_examples=200)
 
 LIMIT = 300
 
-# Few names and payloads, so that runs come up; and any.
+# Few names and payloads, so that runs come up; and arbitrary ones.
 names = st.sampled_from(["q", "qq", "0000", "P0200", "H0100102"]) | st.text(min_size=1, max_size=60)
 payloads = st.sampled_from([b"", b"x", b"\n", b"\r\n", b"H0100102"]) | st.binary(max_size=LIMIT)
 ids = st.sampled_from([b"%032x" % i for i in range(3)]) | st.binary(max_size=255)
@@ -63,7 +63,7 @@ from_client: st.SearchStrategy[list[PhpmqFrame]] = st.lists(
 
 @st.composite
 def traffic(draw: st.DrawFn) -> tuple[str, Style, list[PhpmqFrame]]:
-    """Who sends, how, and what."""
+    """Draw a sender, a style, and frames."""
     style = draw(styles)
     if draw(st.booleans()):
         return "client", style, draw(from_client)
@@ -72,7 +72,7 @@ def traffic(draw: st.DrawFn) -> tuple[str, Style, list[PhpmqFrame]]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[str, bytes]:
-    """Traffic as bytes, with the optional line ends left out here and there."""
+    """Draw traffic as bytes, with some of the optional line ends left out."""
     sender, style, frames = draw(traffic())
     messages = [encode([frame], style) for frame in singles(frames)]
     return sender, b"".join(m.removesuffix(style.line_end) if draw(st.booleans()) else m for m in messages)
@@ -80,7 +80,7 @@ def streams(draw: st.DrawFn) -> tuple[str, bytes]:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
-    """Traffic in which a few bytes were changed, lost or added."""
+    """Draw traffic with a few bytes changed, removed or added."""
     sender, data = draw(streams())
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(data)))
@@ -110,7 +110,7 @@ def test_decoding_undoes_encoding(given_traffic: tuple[str, Style, list[PhpmqFra
 
 @quick
 @given(traffic())
-def test_what_is_learned_encodes_to_the_same_bytes(given_traffic: tuple[str, Style, list[PhpmqFrame]]) -> None:
+def test_the_learned_style_encodes_to_the_same_bytes(given_traffic: tuple[str, Style, list[PhpmqFrame]]) -> None:
     sender, style, frames = given_traffic
     data = encode(frames, style)
     decoder = PHPMQ.decoder(sender, {})

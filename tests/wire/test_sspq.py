@@ -1,4 +1,4 @@
-"""SSPQ beyond what vectors can say: batches, encoder errors, limits, memory."""
+"""SSPQ beyond the vectors: batches, encoder errors, limits, memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIB = 1024 * KIB
 
 
 def package(kind: int, retries: int, payload: bytes) -> bytes:
-    """Written apart from the encoder, so that the two check each other."""
+    """Encode a package without the encoder, so that the two check each other."""
     return pack(">HBBI", 0x5599, kind, retries, len(payload)) + payload
 
 
@@ -49,15 +49,15 @@ def peak_below(size: int) -> Iterator[None]:
 class TestSingle:
     @pytest.mark.parametrize("size", [0, 1, READY_SIZES - 1, READY_SIZES, 70_000])
     @pytest.mark.parametrize("retries", [0, 9, 255])
-    def test_a_send_alone_is_written_as_ever(self, retries: int, size: int) -> None:
+    def test_a_single_send_keeps_its_encoding(self, retries: int, size: int) -> None:
         assert send_package(retries, bytes(size)) == package(0x5E, retries, bytes(size))
 
     @pytest.mark.parametrize("retries", [-1, 256])
-    def test_what_the_wire_cannot_express_is_refused(self, retries: int) -> None:
+    def test_frames_the_wire_cannot_express_are_refused(self, retries: int) -> None:
         with pytest.raises(ValueError, match="the retry counter is a byte"):
             send_package(retries, b"")
 
-    def test_packages_without_payload_are_known_whatever_their_counter(self) -> None:
+    def test_packages_without_payload_may_have_any_counter(self) -> None:
         kinds = {0xEC: Receive(), 0xC0: Confirm(), 0xDE: DeadReceive(), 0x0E: NoReceive()}
         for kind, frame in kinds.items():
             for retries in (0, 1, 255):
@@ -109,12 +109,12 @@ class TestBatches:
 
 
 class TestEncode:
-    def test_every_package_as_the_document_draws_it(self) -> None:
+    def test_every_package_in_the_document(self) -> None:
         frames: list[SspqFrame] = [Send(3, (b"Hello",)), Receive(), Confirm(), DeadReceive(), NoReceive(), Other(0xFF)]
         kinds = [(0x5E, 3, b"Hello")] + [(kind, 0, b"") for kind in (0xEC, 0xC0, 0xDE, 0x0E, 0xFF)]
         assert encode(frames) == b"".join(package(*each) for each in kinds)
 
-    def test_nothing_is_nothing(self) -> None:
+    def test_no_frames_are_no_bytes(self) -> None:
         assert encode([]) == b""
         assert encode([Send(3, ())]) == b""
 
@@ -123,7 +123,7 @@ class TestEncode:
         assert encode([Send(retries, (b"x",))]) == package(0x5E, retries, b"x")
 
     @pytest.mark.parametrize("offset", [-1, 0, 1])
-    def test_sizes_around_the_ready_made_ones(self, offset: int) -> None:
+    def test_sizes_around_the_precomputed_ones(self, offset: int) -> None:
         payloads = (bytes(READY_SIZES + offset), b"", bytes(READY_SIZES + offset))
         assert encode([Send(0, payloads)]) == b"".join(package(0x5E, 0, each) for each in payloads)
 
@@ -204,8 +204,8 @@ class TestMemory:
                 assert decoder.held == 0
         assert decoder.feed(chunk + package(0xC0, 0, b"")) == [Receive(), Confirm()]
 
-    def test_64_mib_in_64_kib_pieces_is_put_together_once(self) -> None:
-        """Linear: the pieces are viewed where they are, and copied when the last one has come."""
+    def test_64_mib_in_64_kib_pieces_is_joined_once(self) -> None:
+        """The cost is linear: pieces are held as views, and copied when the last one arrives."""
         decoder = Decoder(max_payload=64 * MIB)
         chunk = bytes(range(256)) * 256
         decoder.feed(pack(">HBBI", 0x5599, 0x5E, 5, 64 * MIB))
@@ -219,7 +219,7 @@ class TestMemory:
         assert (decoder.held, decoder._held) == (0, [])
 
     def test_thousands_of_small_messages_in_one_chunk_are_one_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The exact parser, which costs an object and a switch a field, sees the message at the end and no other."""
+        """The exact parser, which costs an object and a switch per field, sees only the last message."""
         exact = []
         monkeypatch.setattr(Decoder, "_hold", lambda self, data, pos: exact.append(len(data) - pos))
         data = package(0x5E, 1, bytes(100)) * 10_000
@@ -229,7 +229,7 @@ class TestMemory:
         assert exact == [50]
 
     def test_payloads_do_not_keep_their_chunk_alive(self) -> None:
-        """A payload is a copy of its own bytes, so one small message that waits long does not hold 64 KiB."""
+        """A payload is a copy of its own bytes, so a small message that waits does not keep 64 KiB alive."""
         decoder = Decoder()
         kept = []
         with peak_below(16 * 64 * KIB):

@@ -1,4 +1,4 @@
-"""SSPQ: what holds for every frame, every split and every sequence of bytes."""
+"""SSPQ: properties of every frame, every split and every sequence of bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMPTY: st.SearchStrategy[SspqFrame] = st.sampled_from(
 OTHERS = BYTE.filter(lambda kind: kind not in set(sspq.PackageType)).map(sspq.Other)
 FRAMES: st.SearchStrategy[list[SspqFrame]] = st.lists(SENDS | EMPTY | OTHERS, max_size=8)
 
-# Bytes that go deep: packages with any type, counter and payload, a size that may lie, and noise.
+# Bytes that reach deep: packages with any type, counter and payload, sizes that may be wrong, and noise.
 PACKAGES = st.builds(
     lambda kind, retries, lie, payload: pack(">HBBI", 0x5599, kind, retries, max(0, len(payload) + lie)) + payload,
     st.sampled_from(list(sspq.PackageType)) | BYTE,
@@ -35,7 +35,7 @@ CUTS = st.lists(st.integers(0, 20_000), max_size=8)
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
-    """The data in pieces that end at these places, taken modulo its length."""
+    """Cut the data at these places, taken modulo its length."""
     ends = sorted(place % (len(data) + 1) for place in places)
     return [data[start:stop] for start, stop in zip([0, *ends], [*ends, len(data)], strict=True)]
 
@@ -45,12 +45,12 @@ def decode(*pieces: bytes) -> Outcome:
 
 
 @given(FRAMES)
-def test_what_is_encoded_decodes_to_itself(frames: list[SspqFrame]) -> None:
+def test_decoding_undoes_encoding(frames: list[SspqFrame]) -> None:
     assert decode(encode(frames)) == Outcome(tuple(singles(frames)), None)
 
 
 @given(FRAMES)
-def test_how_frames_are_batched_does_not_show_on_the_wire(frames: list[SspqFrame]) -> None:
+def test_batching_does_not_change_the_wire_bytes(frames: list[SspqFrame]) -> None:
     assert encode(singles(frames)) == encode(frames)
 
 
@@ -66,7 +66,7 @@ def test_byte_by_byte_is_the_same_as_whole(data: bytes) -> None:
 
 @given(st.binary(max_size=200) | STREAMS)
 def test_any_bytes_give_frames_or_the_error(data: bytes) -> None:
-    """Frames that come out can be sent on, and every byte before the error is accounted for."""
+    """Decoded frames can be forwarded, and every byte before the error is accounted for."""
     decoder = sspq.Decoder(max_payload=LIMIT)
     frames = decoder.feed(data)
     assert decode(encode(frames)) == Outcome(tuple(singles(frames)), None)
@@ -78,7 +78,7 @@ def test_any_bytes_give_frames_or_the_error(data: bytes) -> None:
 
 
 @given(STREAMS, CUTS)
-def test_what_is_held_is_bounded_by_the_limit(data: bytes, places: list[int]) -> None:
+def test_held_bytes_are_bounded_by_the_limit(data: bytes, places: list[int]) -> None:
     decoder = sspq.Decoder(max_payload=LIMIT)
     for piece in cut(data, places):
         decoder.feed(piece)

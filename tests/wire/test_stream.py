@@ -43,7 +43,7 @@ class Exact(StreamDecoder[bytes]):
 
 
 class Fast(Exact):
-    """The same protocol with a fast pass for complete, plain texts. It counts what it took."""
+    """The same protocol with a fast pass for complete, plain texts. It counts the texts it decoded."""
 
     taken = 0
 
@@ -117,7 +117,7 @@ class TestFeeding:
 
 
 class TestOffsets:
-    def test_offset_counts_finished_fields_and_held_the_rest(self) -> None:
+    def test_offset_counts_finished_fields_and_held_counts_the_rest(self) -> None:
         decoder = Fast()
         decoder.feed(message("T", b"one") + b"T\x00")
         assert (decoder.offset, decoder.held, decoder.between_messages) == (7, 1, False)
@@ -153,7 +153,7 @@ class TestOffsets:
 
 
 def test_fast_and_exact_agree_however_the_bytes_are_split() -> None:
-    """Good and bad messages at random, in random pieces: the exact parser fed byte by byte is the judge."""
+    """Random valid and invalid messages in random pieces must match the exact parser fed byte by byte."""
     rng = random.Random(2)
     for _ in range(500):
         parts = [message(rng.choice("TTTTTSQ"), rng.choice([b"", b"a", b"long " * 200, b"!"])) for _ in range(6)]
@@ -168,7 +168,7 @@ class TestErrors:
         assert decoder.feed(message("T", b"ok") + b"?") == [b"ok"]
         assert comparable(decoder.error) == (5, "bad-letter", True)
 
-    def test_after_an_error_there_is_silence(self) -> None:
+    def test_after_an_error_nothing_is_decoded(self) -> None:
         decoder = Fast()
         decoder.feed(b"?")
         first = decoder.error
@@ -178,13 +178,13 @@ class TestErrors:
         assert decoder.close() is first
         assert (decoder.held, decoder.between_messages) == (0, True)
 
-    def test_the_error_in_words(self) -> None:
+    def test_the_error_text(self) -> None:
         decoder = Fast()
         decoder.feed(message("T", b"ok") + b"?")
         assert str(decoder.error) == "TOY: no message starts with b'?' (at byte 5)"
 
     def test_an_error_keeps_nothing_alive(self) -> None:
-        """Without a collection: the error's traceback would tie the decoder and its last chunk into a cycle."""
+        """Memory is freed without garbage collection: no traceback ties the decoder and its last chunk into a cycle."""
         decoder = Fast()
         decoder.feed(b"?")
         gone = weakref.ref(decoder)
@@ -193,19 +193,19 @@ class TestErrors:
 
 
 class TestClose:
-    def test_between_messages_it_says_nothing(self) -> None:
+    def test_closing_between_messages_is_no_error(self) -> None:
         decoder = Fast()
         decoder.feed(message("T", b"ok"))
         assert decoder.close() is None
 
-    def test_inside_a_message_the_stream_was_truncated(self) -> None:
+    def test_closing_inside_a_message_is_a_truncation(self) -> None:
         decoder = Fast()
         decoder.feed(b"T\x00\x05ab")
         error = decoder.close()
         assert error is decoder.error
         assert str(error) == "TOY: the stream ended 3 byte(s) before the end of a field (at byte 5)"
 
-    def test_inside_a_skipped_field_all_that_is_missing_counts(self) -> None:
+    def test_closing_inside_a_skipped_field_counts_all_missing_bytes(self) -> None:
         decoder = Wide()
         decoder.feed(b"S" + MIB.to_bytes(4, "big") + b"abc")
         assert f"ended {MIB - 3} byte(s) before" in str(decoder.close())
@@ -221,7 +221,7 @@ class TestClose:
 
 
 class TestMemory:
-    def test_large_parts_are_viewed_where_they_are(self) -> None:
+    def test_large_parts_are_held_as_views(self) -> None:
         decoder = Wide()
         decoder.feed(b"T" + MIB.to_bytes(4, "big"))
         chunks = [bytes([i]) * 64 * KIB for i in range(16)]
@@ -251,7 +251,7 @@ class TestMemory:
         finally:
             tracemalloc.stop()
 
-    def test_the_beginning_of_a_message_does_not_keep_the_chunk_of_others(self) -> None:
+    def test_the_start_of_a_message_does_not_keep_the_chunk_alive(self) -> None:
         done = message("T", bytes(250 * KIB), 4)
         decoder = Wide()
         tracemalloc.start()
@@ -271,8 +271,8 @@ class TestMemory:
         gathered = (bytearray, 3 + SMALL_PART - 1)
         assert kinds == [gathered, (memoryview, SMALL_PART), (memoryview, SMALL_PART), (bytearray, 11)]
 
-    def test_a_field_is_put_together_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Linear cost: each byte of a payload in many pieces is taken once, whatever the number of pieces."""
+    def test_a_field_is_joined_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The cost is linear: each byte of a payload is copied once, whatever the number of pieces."""
         taken = []
         whole = Wide._take
 

@@ -1,4 +1,4 @@
-"""Every vector, every way: whole, byte by byte, at every split, with bytes behind it, and in both directions."""
+"""Every vector: whole, byte by byte, at every split, with bytes behind it, and in both directions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_cut_short_anywhere(vector: Vector) -> None:
 
 @pytest.mark.parametrize("vector", VALID, ids=str)
 def test_valid_bytes_twice(vector: Vector) -> None:
-    """What follows a message is the next message: the same one again decodes to the same frames again."""
+    """The next message follows directly: the same bytes twice decode to the same frames twice."""
     found = outcome(vector, vector.data + vector.data)
     assert found == Outcome(expected(vector).frames * 2, None)
 
