@@ -184,7 +184,7 @@ def test_messages_sspq_cannot_express() -> None:
             for work in (client.publish(b"x", queue="q"), client.receive("q")):
                 with pytest.raises(Unsupported, match="'queue'; PHPMQ and Kokaq can"):
                     await work
-            with pytest.raises(ValueError, match="255 for ever, not 256"):
+            with pytest.raises(ValueError, match="255 for no limit, not 256"):
                 await client.publish(b"x", retries=256)
             message = await client.receive()
             assert message is not None

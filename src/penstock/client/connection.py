@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 FrameT = TypeVar("FrameT")
 
-#: Bytes that may wait in our buffer before a writer waits. Enough to keep the connection busy, and the most memory that
-#: a slow broker costs its client.
+#: Bytes that may wait in our buffer before a writer waits: enough to keep the connection busy. A slow broker costs its
+#: client no more memory than this.
 WRITE_BUFFER = 256 * 1024
 #: Seconds that a closing connection waits for the broker to read everything.
 CLOSE_TIMEOUT = 2.0
-#: Keepalive probes, so that a consumer that only waits notices a broker whose machine is gone.
+#: Keepalive probes, so that a waiting consumer notices that the broker's machine is gone.
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 
@@ -48,7 +48,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
     ) -> None:
         self.address = address
         self.failure: ClientError | None = None
-        #: Whether we closed the connection and the broker then ended its side in order and in time.
+        #: Whether we closed the connection, and the broker then closed its side properly and in time.
         self.parted = False
         self._decoder = decoder
         self._on_frames = on_frames
@@ -67,7 +67,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the same methods, but not the base class
         self._transport.set_write_buffer_limits(WRITE_BUFFER)
         if not self.address.path:
             _keep_alive(self._transport)
@@ -193,11 +193,11 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         if isinstance(error, ssl.SSLError):
             return handshake_reason(error, "broker")
         if error is None and self.address.use_tls and not self._heard:
-            return "closed before the broker sent anything: it may not accept our certificate; its log says so"
+            return "closed before the broker sent anything: it may have rejected our certificate; see its log"
         return str(error or "closed")
 
     def _problem(self, error: WireError) -> ProtocolProblem:
-        problem = ProtocolProblem(f"{self.address} does not speak {self.address.protocol} as we know it: {error}")
+        problem = ProtocolProblem(f"{self.address} does not speak {self.address.protocol}: {error}")
         problem.code = error.code
         problem.__cause__ = error
         return problem

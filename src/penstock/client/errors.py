@@ -39,7 +39,7 @@ class ConnectFailed(ClientError):
 
 
 class Disconnected(ClientError):
-    """The connection was lost with nothing in flight that matters. A new connection can go on."""
+    """The connection was lost, but no request was in flight. A new connection can continue."""
 
     retriable = True
 
@@ -51,7 +51,7 @@ class TimedOut(ClientError):
 
 
 class ProtocolProblem(ClientError):
-    """The peer sent something that is not this protocol. Usually it is another kind of server.
+    """The peer sent bytes that are not this protocol. Usually it is another kind of server.
 
     ``code`` is that of the :class:`~penstock.wire.stream.WireError` (docs/protocols), for programs.
     """
@@ -64,13 +64,13 @@ class Closed(ClientError):
 
 
 class Busy(ClientError):
-    """The connection is busy with something that excludes this. Use another client."""
+    """The connection is busy, and can't do this at the same time. Use another client."""
 
 
 class NotHeld(ClientError):
     """The message can't be settled: it was already settled, its lock expired, or its connection is gone.
 
-    Except in the first case the broker delivers it again.
+    In the last two cases the broker delivers it again.
     """
 
 
@@ -93,7 +93,7 @@ class Refused(ClientError):
 
 
 class Uncertain(ClientError):
-    """The connection was lost after something was sent: whether the broker acted on it is unknown.
+    """The connection was lost after a request was sent: whether the broker acted on it is unknown.
 
     After a publish, ``messages`` are those in doubt. The client does not resend them; do so if duplicates do no harm.
     Retriable only where the broker detects duplicates: Kokaq pushes that all have a request ID.

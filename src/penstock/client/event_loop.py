@@ -16,7 +16,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What creates an event loop; None is asyncio's default."""
+    """The factory of event loops; None stands for asyncio's default."""
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:

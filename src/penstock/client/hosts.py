@@ -13,7 +13,7 @@ from penstock.client.errors import ClientError, ConnectFailed, Disconnected, Pro
 from penstock.client.session import ClientSession
 from penstock.client.urls import Address
 
-#: Seconds after which the next host is tried beside those that have not answered.
+#: Seconds after which the next host is tried as well, while the others have not answered.
 STAGGER = 0.25
 
 
@@ -53,7 +53,7 @@ async def _serving(address: Address, connect: Callable[[Address], Awaitable[Clie
             async with asyncio.timeout(session.options.connect_timeout):
                 await session.ping()
     except Refused:
-        pass  # an answer all the same
+        pass  # also an answer: the host serves
     except TimeoutError:
         session.link.fail(Disconnected(f"{address}: no answer to a ping"))
         raise ConnectFailed(f"{address}: no answer within {session.options.connect_timeout:g} s") from None

@@ -34,13 +34,13 @@ class TLS(Struct, frozen=True, kw_only=True):
             context = ssl.create_default_context(cafile=self.ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
         except (OSError, ssl.SSLError) as error:
-            raise BadURL(f"TLS files that can't be used ({self.ca}): {error}") from error
+            raise BadURL(f"unusable TLS files ({self.ca}): {error}") from error
         try:
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
         except (OSError, ssl.SSLError) as error:
-            key = self.key or "its key in the same file, as no other is given"
-            raise BadURL(f"TLS files that can't be used ({self.cert}, {key}): {error}") from error
+            key = self.key or "its key in the same file"
+            raise BadURL(f"unusable TLS files ({self.cert}, {key}): {error}") from error
         return context
 
 

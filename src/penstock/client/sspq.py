@@ -44,7 +44,7 @@ class SspqClientSession(ClientSession):
     def check(self, message: Outgoing) -> None:
         super().check(message)
         if message.retries is not None and not 0 <= message.retries <= sspq.FOREVER:
-            raise ValueError(f"retries are 0 to 254, or 255 for ever, not {message.retries}")
+            raise ValueError(f"retries are 0 to 254, or 255 for no limit, not {message.retries}")
 
     @override
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> None:
@@ -86,7 +86,7 @@ class SspqClientSession(ClientSession):
             await self.inbox.news()
 
     def _check_kind(self, dead: bool) -> None:
-        """A cancelled request still stands at the broker: its answer must not be taken for another kind's."""
+        """The broker still answers a cancelled request: that answer must not be mistaken for one of another kind."""
         earlier = self._asked if self._asked is not None else self._dead if len(self.inbox) else dead
         if earlier is not dead:
             kinds = ("a message", "a dead letter") if dead else ("a dead letter", "a message")
@@ -103,7 +103,7 @@ class SspqClientSession(ClientSession):
     def _take(self, frames: list[SspqFrame]) -> None:
         for frame in sspq.singles(frames):
             if isinstance(frame, sspq.Send):
-                if self._asked is None:  # ignoring it would lose it; a lost connection returns it to the queue
+                if self._asked is None:  # ignoring the message would lose it; ending the connection returns it
                     self.link.fail(ProtocolProblem(f"{self.address} sent a message without a request"))
                     return
                 self._dead, self._asked = self._asked, None
@@ -134,7 +134,7 @@ class SspqSource(MessageSource):
 
     @override
     def close(self) -> None:
-        """A request can't be taken back: its message waits for the next consumer."""
+        """A request can't be withdrawn: its message waits for the next consumer."""
         self._session.consumed = False
 
 

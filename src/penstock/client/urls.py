@@ -76,7 +76,7 @@ def parse(url: str, settings: ClientSettings | None = None) -> tuple[tuple[Addre
     query = _query(split.query, spoken, transport)
     if transport == "unix":
         if hosts or len(split.path) < 2:
-            raise BadURL(f"a Unix socket is an absolute path, behind three slashes: {split.scheme}:///run/x.sock")
+            raise BadURL(f"a Unix socket is an absolute path after two slashes: {split.scheme}:///run/x.sock")
         places: list[dict[str, Any]] = [{"path": unquote(split.path)}]
         queue = query.pop("queue", None)
     else:
@@ -118,9 +118,9 @@ def _hosts(text: str, default: int) -> list[tuple[str, int]]:
         except ValueError as error:
             raise BadURL(f"{each!r} is no host and port: {error}") from None
         if not host:
-            raise BadURL(f"between the commas of {text!r} a host is missing: they stand as in a,b:{default},[::1]")
+            raise BadURL(f"a host is missing between the commas of {text!r}: write hosts as in a,b:{default},[::1]")
         if (place := (host, default if port is None else port)) in found:
-            raise BadURL(f"the host {each!r} stands twice in the URL")
+            raise BadURL(f"the host {each!r} occurs twice in the URL")
         found.append(place)
     return found
 
@@ -144,9 +144,9 @@ def _query(text: str, spoken: ClientProtocol, transport: str) -> dict[str, str]:
     query: dict[str, str] = {}
     for key, value in parse_qsl(text, keep_blank_values=True):
         if key not in accepted:
-            raise BadURL(f"the option {key!r} means nothing in this URL; there are {', '.join(sorted(accepted))}")
+            raise BadURL(f"the option {key!r} is unknown in this URL; it accepts {', '.join(sorted(accepted))}")
         if key in query:
-            raise BadURL(f"the option {key!r} stands twice in the URL")
+            raise BadURL(f"the option {key!r} occurs twice in the URL")
         query[key] = value
     return query
 
@@ -155,9 +155,7 @@ def _check_queue(address: Address, spoken: ClientProtocol) -> None:
     if address.queue is None:
         return
     if spoken.queue == "none":
-        raise BadURL(
-            f"{address.protocol} URLs have no path: the listener's own configuration says which queue it serves"
-        )
+        raise BadURL(f"{address.protocol} URLs have no path: the listener's configuration determines its queue")
     names = split_name(address.queue) if spoken.queue == "namespace/name" else (address.queue,)
     if not all(1 <= len(name.encode()) <= 255 for name in names):
         example = f"{address.scheme}://127.0.0.1/{'default/' if len(names) > 1 else ''}jobs"
@@ -172,17 +170,17 @@ def _options(query: dict[str, str], settings: ClientSettings, *, several: bool) 
         given["reconnect"] = SEVERAL_HOSTS
     options = ClientOptions(**given)
     if not (options.connect_timeout > 0 and options.timeout > 0):
-        raise BadURL("a time-out is above 0 seconds")
+        raise BadURL("a timeout must be above 0 seconds")
     return options
 
 
 def choice(query: Mapping[str, str], key: str, choices: Mapping[str, T], default: T) -> T:
-    """The value that an option of a URL stands for. Raises BadURL."""
+    """The value that a URL's option selects. Raises BadURL."""
     value = query.get(key)
     if value is None:
         return default
     if value not in choices:
-        raise BadURL(f"{key}={value} makes no sense; there are {', '.join(choices)}")
+        raise BadURL(f"{key}={value} is invalid; use one of {', '.join(choices)}")
     return choices[value]
 
 
@@ -190,12 +188,12 @@ def _number(key: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise BadURL(f"{key}={value} makes no sense; it is a number, as in {key}=10") from None
+        raise BadURL(f"{key}={value} is invalid; use a number, as in {key}=10") from None
 
 
 def _whole(key: str, value: str) -> int:
     if not (value.isascii() and value.isdigit()):
-        raise BadURL(f"{key}={value} makes no sense; it is a whole number, as in {key}=1000000")
+        raise BadURL(f"{key}={value} is invalid; use a whole number, as in {key}=1000000")
     return int(value)
 
 

@@ -2,7 +2,7 @@
 
 ``BrokerClient`` blocks, for threads; ``AsyncBrokerClient`` is for an event loop. Both keep idle connections. A request
 that was lost with an idle connection is sent once more on a new one, unless it is a ``Change`` that the broker may have
-received. Raised are ``BrokerRefused``, the broker's answer, and ``BrokerAway``.
+received. Requests raise ``BrokerRefused``, which is the broker's answer, or ``BrokerAway``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from penstock.companions.framing import LENGTH, Change, Request, decode_answer, framed, size_of_frame
 
-#: Seconds to wait for an answer: a commit on a very slow disk.
+#: Seconds to wait for an answer: it may need a commit on a very slow disk.
 PATIENCE = 60.0
-#: Concurrent requests of the Flight endpoint and of the HTTP process; more wait. Together with SQL workers they stay
-#: below the broker's limit of connections.
+#: Concurrent requests of the Flight endpoint, and of the HTTP process; more wait. Together with the SQL workers' they
+#: stay below the broker's limit of connections.
 AT_A_TIME = 32
 ASYNC_AT_A_TIME = 24
 #: Idle connections that are kept.
@@ -39,7 +39,7 @@ class BrokerAway(Exception):
 
 
 class BrokerClient:
-    """Threads may share one: each request has its own connection."""
+    """A blocking client. Threads may share one: each concurrent request has its own connection."""
 
     def __init__(self, path: str, patience: float = PATIENCE) -> None:
         self._path = path
@@ -111,7 +111,7 @@ class BrokerClient:
 
 
 class AsyncBrokerClient:
-    """The same for one event loop."""
+    """A client for one event loop."""
 
     def __init__(self, path: str, patience: float = PATIENCE) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""The subject of a certificate for access rules: the same over Flight as over all other protocols.
+"""The subject of a certificate for access rules: the same over Flight and over all other protocols.
 
 It is the first subject alternative name, or the (first) common name of a certificate without alternative names. Only
 alternative names for hosts (DNS), addresses (IP), mail and URIs count; a certificate whose first one is of another kind

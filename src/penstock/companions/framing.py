@@ -1,4 +1,4 @@
-"""Messages on the private Unix socket on which companion processes ask the broker.
+"""Messages on the private Unix socket, on which companion processes send requests to the broker.
 
 Both directions have the same layout, and there is one answer for each request, in order:
 
@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-#: Longest frame: the largest write over Flight, and its other fields.
+#: Longest frame: the payloads of the largest write over Flight, and its other fields.
 FRAME_BYTES = 80 * 2**20
 
 LENGTH = Struct("<I")
@@ -37,7 +37,7 @@ RefusalCode = Literal[
     "standby",
     "taken-over",
 ]
-#: What an encoded refusal begins with, after the number of its fields.
+#: The beginning of an encoded refusal, after the number of its fields.
 _REFUSED = b"\xa4type\xa7refusal"
 
 

@@ -1,4 +1,4 @@
-"""A companion process's reports to the broker: one JSON value a line.
+"""A companion process's reports to the broker: one JSON value per line.
 
 The broker writes settings to the process's standard input, as one line, and keeps it open; when it ends, the process
 ends too, so it never outlives its broker. On standard output the process first writes ``Ready`` or ``Failed``, then

@@ -30,7 +30,7 @@ class ReaderRow(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     leased: int = 0
     owner: str = ""
-    #: The journal was restored to this position, so what the reader has read from here on is lost. 0: nothing is.
+    #: The journal was restored to this position, so events that the reader has read from here on are lost. 0: none.
     lost_from: int = 0
 
 
@@ -56,7 +56,7 @@ class WriterRow(msgspec.Struct, frozen=True, kw_only=True):
 class _Drop(Change, frozen=True, kw_only=True):
     name: str
     owner: str = ""
-    #: How ``by`` asks.
+    #: How ``by`` sent the request.
     over: Literal["flight", "http"]
 
 

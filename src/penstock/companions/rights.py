@@ -16,7 +16,7 @@ Right = Literal["publish", "consume", "dead-letter", "administer", "read", "crea
 
 
 class AskRights(Request, frozen=True, kw_only=True, tag="rights"):
-    """What may this peer do? Answered by ``Allowed``."""
+    """Ask for a peer's rights. Answered by ``Allowed``."""
 
     address: str
     subject: str = ""

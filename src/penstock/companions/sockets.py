@@ -1,4 +1,4 @@
-"""Unix-domain sockets as files: permissions, and stale files in their place."""
+"""Unix-domain sockets as files: permissions, and stale files of earlier processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
 
 
 def wait_for_path(path: str, seconds: float) -> None:
-    """Wait up to ``seconds`` until the socket has no listener: a process that was just killed may still be ending."""
+    """Wait up to ``seconds`` until no process listens on the socket: one that was just killed may still be ending."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -43,7 +43,7 @@ def _remove_stale(path: str) -> None:
     """Remove a socket file without a listener: it is left over from a crash."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise FileExistsError(errno.EEXIST, f"{path} is in the way: the file is not a socket")
+            raise FileExistsError(errno.EEXIST, f"{path} exists and is not a socket: remove it or use another path")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX) as probe:
@@ -52,4 +52,4 @@ def _remove_stale(path: str) -> None:
         except ConnectionRefusedError:
             os.unlink(path)
             return
-    raise OSError(errno.EADDRINUSE, f"another process listens on {path} already")
+    raise OSError(errno.EADDRINUSE, f"another process already listens on {path}")

@@ -22,8 +22,8 @@ from penstock.companions.sockets import wait_for_path
 
 SettingsT = TypeVar("SettingsT", bound=CompanionSettings)
 
-#: A niceness that gives the broker and its clients three times as much CPU. Not the highest: on a host busy with
-#: other work, such a process would get almost no CPU, and readers would wait for minutes.
+#: A niceness that gives the broker and its clients three times as much CPU. A higher one would get almost no CPU on a
+#: host busy with other work, and readers would wait for minutes.
 NICENESS = 5
 #: Seconds to wait for an address that is in use.
 FREE_SECONDS = 3.0

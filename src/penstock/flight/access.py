@@ -17,7 +17,7 @@ from penstock.flight.problems import UnknownToken, trouble
 from penstock.journal.format.catalogue import QueueName
 from penstock.patterns import MOST_CHARACTERS, fits_queue
 
-#: Seconds for which the broker's answer is cached, so that a stream of small calls does not ask each time.
+#: Seconds for which the broker's answer is cached, so that not every call in a series of small ones asks the broker.
 HOLDS = 5.0
 #: Peers in the cache.
 REMEMBERED = 1_000

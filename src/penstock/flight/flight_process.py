@@ -58,7 +58,7 @@ def start(settings: CompanionSettings, reporter: Reporter) -> Endpoint:
 
 
 def _beat(reporter: Reporter) -> None:
-    """Report life from a thread: if this thread gets its turns, so do those that answer calls."""
+    """Send heartbeats from a thread: while it runs, so do the threads that answer calls."""
     while True:
         reporter.beat()
         time.sleep(BEAT_SECONDS)
@@ -70,7 +70,7 @@ def _explained(settings: CompanionSettings, error: Exception) -> str:
         reason = (
             "check that the certificate is valid and that the key belongs to it"
             if settings.tls_certificate
-            else "it is not ours"
+            else "this machine does not have that address"
         )
     elif isinstance(error, OSError):
         reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or reason

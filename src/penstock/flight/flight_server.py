@@ -20,7 +20,7 @@ REQUEST_BYTES = 8 * 2**20
 class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """The Flight server. ``calls`` documents its calls, which run in threads of gRPC.
 
-    The caller is identified before its call is decoded: a peer without any right learns nothing beyond the manual.
+    The caller is identified before its call is decoded: a peer without any right learns nothing that is not public.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no typ
             for written in self._service.write(call, caller, reader.schema, batches):
                 try:
                     writer.write(pa.py_buffer(msgspec.json.encode(written)))
-                except OSError:  # the client is gone; it asks for the missing confirmations when it is back
+                except OSError:  # the client is gone; it repeats unconfirmed chunks when it is back
                     return
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:

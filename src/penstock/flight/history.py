@@ -96,7 +96,7 @@ class History:
             if not call.accept_loss:
                 text = (
                     f"positions {stop} to {start - 1} are lost: the journal ends at position {stop}, before the"
-                    f" position {start} that was asked for. It was restored, or its database has lost commits"
+                    f" requested position {start}. It was restored, or its database has lost commits"
                 )
                 raise trouble("data-loss", text, (stop, start))
             return Checked(stop, stop, [])

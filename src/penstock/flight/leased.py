@@ -64,7 +64,7 @@ def _held(history: History, ask: Ask, request: LeasedRows, call: Read, caller: C
         wanted = call.total or max(end, call.first_row)
         if wanted > len(places) or (call.total and wanted != len(places)):
             text = f"{call.reader} has {len(places)} rows leased there, not {wanted}"
-            raise trouble("data-loss", f"{text}: they were settled, or have gone back", (call.start, call.stop))
+            raise trouble("data-loss", f"{text}: they were settled or returned", (call.start, call.stop))
         part = slice(call.first_row, end)
         try:
             holding = Holding(history.reader, places[part])

@@ -1,7 +1,7 @@
 """The current content of the queues, as a snapshot computed in this process so that the broker need not pause.
 
-Only the broker knows which messages are out at this moment, and where the log ends then. The rest comes from the newest
-checkpoint and the blocks after it, as when a broker starts. The resulting table is kept and advanced by the next call.
+Only the broker knows which messages are in flight at a moment, and the end of the log at that moment. The rest comes
+from the newest checkpoint and the blocks after it, as in a recovery. The next call continues with the resulting table.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Snapshot(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """The selection of messages."""
+    """The messages to read: their queues, range of positions and states."""
 
     queues: Chooser
     positions: tuple[int, int]

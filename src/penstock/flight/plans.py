@@ -1,4 +1,4 @@
-"""Limits for readers, parts of a range for parallel reads, and the lag behind a position.
+"""Ends of batches within limits, parts of a range for parallel reads, and the lag behind a position.
 
 No payload is read: an extent's marks give the bytes before a position, and two small columns give a block's rows per
 queue. Counts of finished stretches are remembered.
@@ -107,7 +107,7 @@ class Measures:
         return Lag(rows=rows, seconds=max(self._now() - at / 1e6, 0.0) if at else 0.0, lost_from=lost_from)
 
     def waiting(self, rows: int, place: int) -> Lag:
-        """The lag of ``rows`` that wait in queues, one of the oldest of which lies at ``place``."""
+        """The lag of ``rows`` that wait in queues; ``place`` is where one of the oldest lies in the journal."""
         try:
             at = self._published_at(place) if place else 0
         except (Gone, JournalDamaged):  # it was consumed, moved, or is not committed yet

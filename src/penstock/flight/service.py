@@ -1,4 +1,4 @@
-"""What each call does, independent of Flight's own types, which ``endpoint`` handles."""
+"""Carries out calls, independently of Flight's own types, which ``flight_server`` handles."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class FlightService:
             yield self.broker.ask(request, calls.Written)
 
     def _check_publish(self, request: requests.Write, otherwise: str, caller: Caller) -> None:
-        """Require the right to publish. A chunk without rows makes its writer known, in the descriptor's queue."""
+        """Require the right to publish. A chunk without rows only registers its writer, for the descriptor's queue."""
         wanted = request.queues or ([otherwise] if otherwise else [])
         names = [queue_name(name) for name in wanted]
         for name in names:

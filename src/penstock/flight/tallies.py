@@ -1,4 +1,4 @@
-"""Rows and bytes per queue between two positions, remembered for ranges that can't change any more.
+"""Counts rows and bytes per queue between two positions, and caches the counts of ranges that can't change any more.
 
 An extent is counted in stretches of about 2 MiB. Those of a finished extent are added up once all are known. In the
 growing extent, counting of the last stretch resumes where it stopped.
@@ -24,9 +24,9 @@ from penstock.schema import Kind
 
 #: Index entries of a stretch.
 STRETCH = 32
-#: Remembered stretches, of extents that are not fully counted.
+#: Cached stretches, of extents that are not fully counted.
 REMEMBERED = 10_000
-#: Remembered growing stretches: one for each reader near the end.
+#: Cached growing stretches: one for each reader near the end.
 GROWING = 100
 
 
@@ -51,7 +51,7 @@ class Tally:
         return self._counts.get(name, (0, 0, 0))
 
     def rows(self, queues: Chooser, *, messages: bool) -> int:
-        """Rows of a view in the selected queues."""
+        """Rows of the view ``messages`` or ``events`` in the selected queues."""
         at = 0 if messages else 2
         items = self._counts.items()
         if queues is None:

@@ -1,4 +1,4 @@
-"""Record batches to publish: each becomes one ``requests.Write``. Checked here, so that errors name rows."""
+"""Turns record batches into ``requests.Write``, one each. Rows are checked here, so that errors can name them."""
 
 from __future__ import annotations
 

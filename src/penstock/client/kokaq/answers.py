@@ -9,7 +9,7 @@ from penstock.wire.kokaq import Metadata, Reason, Response, Status
 _STATUSES = {status.value: status.name.lower() for status in Status}
 _REASONS = {reason.value: reason.name.lower() for reason in Reason}
 _HINTS = {
-    Reason.BAD: "there is no such queue or message, or the request makes no sense",
+    Reason.BAD: "there is no such queue or message, or the request is invalid",
     Reason.EXISTS: "it exists already",
     Reason.NOT_ALLOWED: "that is not allowed",
     Reason.INFRA: "the broker can't do it now",
@@ -17,7 +17,7 @@ _HINTS = {
 
 
 def received(answer: Response, *, locked: bool = False) -> Received:
-    """The message in an answer. While it is locked, the Expiration Time is that of the lock."""
+    """The message in an answer. If it is locked, the field Expiration Time is the end of the lock."""
     metadata = answer.metadata or Metadata()
     return Received(
         answer.payload or b"",

@@ -14,7 +14,7 @@ from penstock.server.options.broker_options import DEFAULT_FLIGHT, BrokerOptions
 
 
 def flight_settings(options: BrokerOptions, log: Logger) -> CompanionSettings | None:
-    """The endpoint's settings, still without the journal and the broker's socket; None if there is no endpoint.
+    """The endpoint's settings, without the journal and the broker's socket; None if there is no endpoint.
 
     Raises ListenError if one is configured but can't run.
     """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     AnySession = Session[Any]
 
-#: Output that may wait for a peer, however many there are: less would slow good peers down.
+#: Bytes of output that may wait for a peer, however many peers there are: less would slow good peers down.
 LEAST_OUTPUT: Final = 16 * 1024
 #: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
 LEAST_REQUESTS: Final = 10
@@ -63,12 +63,13 @@ class Runtime:
         self.ids = Ids(engine.log.identity, engine.broker)
         self.started_at = self.now()
         self.counters: Counter[str] = Counter()
-        #: By protocol and code, and connections by protocol.
+        #: By protocol and code.
         self.protocol_errors: Counter[str] = Counter()
+        #: Connections by protocol.
         self.connected: Counter[str] = Counter()
         self.sessions: dict[int, AnySession] = {}
         self._next_id = 1
-        #: Called when the broker itself is at fault, and can't go on.
+        #: Called when the broker itself is at fault and can't continue.
         self.fail: Callable[[Exception], None] = _raise
         self.memory = Memory(options.limits.memory_bytes)
         self.state_memory = StateMemory(engine, options.limits.state_bytes)
@@ -85,13 +86,13 @@ class Runtime:
         self.output = self.turns.output
         self.damaged = DamagedMessages(engine, log, self.now, self.count, self.touched)
         self.cold_reads = ColdReads(engine, self.backlog, self.memory, self.damaged, self.output.wake)
-        #: Output, and requests, of one peer that may wait: for it to take, and for their answers.
+        #: The bytes of output that may wait for one peer to read them, and its requests that may wait for answers.
         self.output_share = self.requests_share = 0
         self._share_out()
         self.rounds = Rounds(self)
 
     def now(self) -> int:
-        """The time, as the broker counts it."""
+        """The time in microseconds, Unix time."""
         return time_ns() // 1000
 
     def count(self, what: str, by: int = 1) -> None:
@@ -123,7 +124,7 @@ class Runtime:
             await self.pacing.wait(after)
 
     def congestion_changed(self) -> None:
-        """Too much waits to be written to disk, or no longer: pause reading, or resume it."""
+        """Pause reading while too much input waits to be written to disk, and resume it afterwards."""
         if self.memory.congested:
             self.count("congestions")
             unwritten = self.engine.unwritten
@@ -131,7 +132,7 @@ class Runtime:
         self.rounds.visit_all(lambda session: session.work())
 
     def stop(self) -> None:
-        """Stop everything that runs by itself."""
+        """Stop the backlog's thread and all timers."""
         self.backlog.close()
         self.rounds.stop()
         self.turns.stop()
@@ -146,7 +147,7 @@ class Runtime:
     # Sessions
 
     def admit(self, session: AnySession) -> Connection:
-        """A peer is ready to talk."""
+        """Register a session whose peer is ready to talk."""
         source, number = source_of(session.protocol, session.peer), self._next_id
         connection = self.broker.connect(number, source, spends_retries=session.spends_retries)
         self._next_id += 1
@@ -157,7 +158,7 @@ class Runtime:
         return connection
 
     def lost(self, session: AnySession) -> None:
-        """A peer is gone."""
+        """Forget a session whose peer is gone, and return its messages."""
         self.rounds.unstall(session)
         self.turns.discard(session)
         self.peers.leave(session.peer)
@@ -166,7 +167,7 @@ class Runtime:
             self._share_out()
             self.connected[session.protocol] -= 1
             self.pollers.forget(connection)
-            if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
+            if not self.broker.draining:  # messages in flight when the broker stops return by themselves at its start
                 try:
                     self.broker.disconnect(connection, self.now(), _unshown)
                 except Exception as error:
@@ -174,7 +175,7 @@ class Runtime:
             self.touched()
 
     def _share_out(self) -> None:
-        """A peer has come or gone: work out what each may have, a fair share where there are many."""
+        """A peer came or left: compute each peer's limits, a fair share if there are many."""
         limits, peers = self.options.limits, max(1, len(self.sessions))
         self.output_share = min(limits.output_bytes, max(self.memory.most_output // peers, LEAST_OUTPUT))
         requests = self.memory.most_input // REQUEST_BYTES // peers
