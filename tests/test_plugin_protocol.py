@@ -194,7 +194,7 @@ def test_decode(broker: Broker, tmp_path: Path) -> None:
         ("P = Protocol(name='wrong', title='W', port=1, listener='a:b', session='')", "No module named 'a'"),
         (
             "P = Protocol(name='wrong', title='W', port=1, listener='os:name', session='')",
-            "no type of listener options",
+            "not a type of listener options",
         ),
         (
             "P = Protocol(name='limits', title='W', port=1, session='',"

@@ -237,7 +237,7 @@ class TestConfirmation:
         broker.api.publish(queue, "a")
         for typed, code, left in [("wrong", 1, 1), (queue, 0, 0)]:
             with Terminal([*COMMAND, "queue", "purge", queue, *where]) as terminal:
-                terminal.wait_for(f"Type {queue} to go on")
+                terminal.wait_for(f"Type {queue} to continue")
                 terminal.press(f"{typed}\n")
                 assert terminal.ended() == code
             assert counts(broker.api, queue)["ready"] == left

@@ -94,7 +94,7 @@ def test_invalid_lakes_and_files(tmp_path: Path) -> None:
     done = penstock("pipeline", "insight", "--lake", "s3://bucket/x", "--once", "--endpoint", "grpc://127.0.0.1:9")
     assert done.code != 0
     done = penstock("pipeline", "archive", "--table", "../up", "--once")
-    assert (done.code, "is no name for a table" in done.err) == (2, True)
+    assert (done.code, "is not a valid table name" in done.err) == (2, True)
     done = penstock("pipeline", "decode", tmp_path / "nothing")
     assert (done.code, "there is no file" in done.err) == (2, True)
 

@@ -181,7 +181,10 @@ class TestWrongUse:
                 "penstock: the flag --kokaq: kokaq[0].address: 0.0.0.0:1 can be reached from other",
             ),
             (["--sspq=127.0.0.1:1,queue=x"], "penstock: the flag --sspq: sspq[0].queue: a queue is namespace/name"),
-            (["--journal=postgresql://u:hush@h:0/d"], "journal.url: postgresql://u:***@h:0/d is no URL of a journal"),
+            (
+                ["--journal=postgresql://u:hush@h:0/d"],
+                "journal.url: postgresql://u:***@h:0/d is not the URL of a journal",
+            ),
             (["--journal=postgresql://h/d", "--durability=os"], "journal.durability: a database commits every append"),
             (["--drain-seconds=-1"], "penstock: the flag --drain-seconds: drain_seconds: -1.0 is not accepted"),
             (["--config=/missing"], "penstock: /missing: No such file or directory"),

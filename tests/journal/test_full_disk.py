@@ -184,7 +184,7 @@ def test_a_start_on_a_full_disk_uses_the_reserve_and_without_one_says_what_is_mi
     disk.unlink(NAME)
     disk.space -= disk.left
     log = FileLog(disk, OPTIONS)
-    with pytest.raises(LogFull, match=r"No space left.*Make room"):
+    with pytest.raises(LogFull, match=r"No space left.*Free some space"):
         log.seal(3)
     assert log.epoch == 2
     log.close()

@@ -445,10 +445,10 @@ def test_another_process_follows_by_the_address(shared: OwnedJournal) -> None:
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("", "'' is no journal"),
-        ("file:", "'file:' is no journal"),
-        ("redis://x", "'redis://x' is no journal: it is file:PATH or the path of a folder, postgresql:"),
-        ("memory:x", "memory:x is no journal"),
+        ("", "'' is not a journal"),
+        ("file:", "'file:' is not a journal"),
+        ("redis://x", "'redis://x' is not a journal: it is file:PATH or the path of a folder, postgresql:"),
+        ("memory:x", "memory:x is not a journal"),
     ],
 )
 def test_a_url_that_names_no_journal(url: str, text: str) -> None:

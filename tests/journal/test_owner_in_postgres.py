@@ -338,7 +338,7 @@ def test_positions_resume_higher_on_a_server_that_was_promoted(url: str) -> None
         add(owned.log, b"a")
     execute(url, "update extents set timeline = timeline + 1")
     with owning(url) as owned:
-        assert "the database was started again, promoted or restored" in owned.report[0]
+        assert "the database was restarted, promoted or restored" in owned.report[0]
         resumed = owned.log.end
         assert resumed > GAP
         add(owned.log, b"b")

@@ -53,7 +53,7 @@ def test_a_restored_database_uses_no_position_again(postgres: Server, url: str) 
     put_back(url, backup)
     with owning(url) as owned:
         assert owned.log.end > lost + GAP
-        assert "started again, promoted or restored" in owned.report[0]
+        assert "restarted, promoted or restored" in owned.report[0]
         add(owned.log, b"e")
         assert payloads(owned.log) == [b"a", b"e"]
     reader = open_journal(url).follow()

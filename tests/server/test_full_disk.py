@@ -117,7 +117,7 @@ def test_a_broker_without_any_room_left_waits_tells_why_and_goes_on(disk: Disk) 
         disk.resize(64 * MIB)
         answer = read_answer(peer)
         assert (answer.outcome, answer.payload) == (SUCCESS_OK, b"kept")
-        disk.wait_for("there is room on the disk again: everything goes on")
+        disk.wait_for("there is room on the disk again: service continues")
         wait_for(lambda: other.ask(PUSH, "default/q", b"yes").outcome == SUCCESS_OK)
         wait_for(lambda: read_answer(other.send(kokaq(NOP, type_byte=0x42))).outcome == SUCCESS_OK)  # upkeep has failed
         assert broker.stop() == 0

@@ -92,7 +92,7 @@ def test_nothing_is_handed_out_over_any_protocol_before_it_is_renewed() -> None:
         assert (
             len(broker.events("the lease on the journal has run out: nothing is handed out until it is renewed")) == 1
         )
-        assert len(broker.events("the lease on the journal is renewed: everything goes on")) == 1
+        assert len(broker.events("the lease on the journal is renewed: service continues")) == 1
 
     play(scene)
 

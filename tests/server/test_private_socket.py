@@ -72,7 +72,7 @@ WRONG_LEASES: list[tuple[dict[str, Any], str]] = [
     ({"reader": "x" * 256}, "not 256"),
     ({"timeout": 0}, "a lease lasts 1 to"),
     ({"start": -1}, "numbers from 0"),
-    ({"start": 10**9}, "start 1000000000 lies behind the end of the journal"),
+    ({"start": 10**9}, "start 1000000000 is after the end of the journal"),
 ]
 WRONG_CHUNKS: list[tuple[dict[str, Any], str]] = [
     ({"chunk": 1}, "chunk 1 of writer 'job', epoch 0, partition 0 comes too early: the next is chunk 0"),

@@ -97,7 +97,7 @@ def test_vectors(data: bytes, client: Peer | None) -> None:
         (MARK + b"\x21\x11\x00\x0b" + bytes(11), "have 12 bytes, and its header has 11"),
         (MARK + b"\x21\x21\x00\x0c" + bytes(12), "have 36 bytes, and its header has 12"),
         (MARK + b"\x21\x31\x00\xd7" + bytes(215), "have 216 bytes"),
-        (MARK + b"\x21\x11\x10\x01", "has 4097 bytes behind the first 16, and 4096 are the most"),
+        (MARK + b"\x21\x11\x10\x01", "has 4097 bytes after the first 16, and 4096 are the most"),
         (MARK + b"\x20\x00\xff\xff", "has 65535 bytes"),
         (header("192.0.2.7", additions=b"\x04"), "is cut short"),
         (header("192.0.2.7", additions=b"\x04\x00"), "is cut short"),

@@ -73,7 +73,7 @@ def test_two_pipelines_on_one_table_from_two_places(spark: SparkSession, tmp_pat
     )
     assert other.lake.resume_at() == 10
     one.batch(1)
-    with pytest.raises(LakeError, match="was given messages of this journal by another pipeline"):
+    with pytest.raises(LakeError, match="has messages of this journal from another pipeline"):
         other.archive.batch(messages(spark, 10, 10), 0)
     found = data_files(Store(tmp_path), "orders", archive_options.catalogue_of(one.lake, one.options))
     assert sum(file.rows for file in found) == 15

@@ -336,7 +336,7 @@ def test_damage_of_the_file_itself() -> None:
     for end in range(24, len(good), 17):
         *_, last = from_pcap(good[:end]) or [{"code": None}]
         assert last["code"] in (None, "damaged-capture", "truncated")
-    assert from_pcap(good[:20])[0]["error"] == "the file ends inside of its header (at byte 20)"
+    assert from_pcap(good[:20])[0]["error"] == "the file ends inside its header (at byte 20)"
     assert from_pcap(good + bytes(8) + b"\xff" * 8)[-1]["code"] == "damaged-capture"
     (unknown,) = from_pcap(pcap([b"x"] * 3, link=147))
     assert (unknown["code"], unknown["offset"]) == ("unknown-link", 24)
@@ -378,13 +378,13 @@ def test_a_pcapng_that_is_cut_or_garbled_says_where() -> None:
     for end in range(4, len(good)):
         *_, last = from_pcap(good[:end]) or [{"code": None}]
         assert last["code"] in (None, "damaged-capture", "truncated")
-    assert from_pcap(good[:10])[0]["error"] == "the file ends inside of a block's header (at byte 0)"
+    assert from_pcap(good[:10])[0]["error"] == "the file ends inside a block's header (at byte 0)"
     assert from_pcap(good[:-1])[-1]["error"].startswith("the file ends 1 byte(s) before the end of a block")
     assert from_pcap(good[:8] + b"\0\0\0\0" + good[12:])[0]["error"] == (
-        "a section begins with 00 00 00 00, which is no byte-order mark (at byte 8)"
+        "a section begins with 00 00 00 00, which is not a byte-order mark (at byte 8)"
     )
     assert from_pcap(pcapng([], [(0, b"?")]))[0]["error"] == (
-        "a packet of interface 0, where 0 are described (at byte 52)"
+        "a packet of interface 0, but 0 are described (at byte 52)"
     )
     big = good[:-80] + good[-80:].replace(b"\x36\0\0\0", b"\xff\0\0\0")  # the last packet has 54 bytes
     assert from_pcap(big)[-1]["error"].startswith("a packet of 255 bytes is larger than its block")

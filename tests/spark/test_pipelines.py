@@ -386,5 +386,5 @@ def test_lag_is_what_the_source_reports(reported: str | None) -> None:
 
 def test_what_payloads_are_is_checked_before_anything_runs() -> None:
     Decoding("json", pack(pa.struct([("id", pa.int64())]))).reader()
-    with pytest.raises(ValueError, match="is no name for a table"):
+    with pytest.raises(ValueError, match="is not a valid table name"):
         archive_options.lake_of("lake", archive_options.ArchiveOptions(table="../up"))

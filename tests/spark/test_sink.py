@@ -131,9 +131,9 @@ def test_a_database_that_was_removed(run: ArchiveRun, tmp_path: Path, monkeypatc
 
 def test_flags_are_those_of_the_kind(tmp_path: Path) -> None:
     lake = Lake(tmp_path, "archive-messages")
-    with pytest.raises(ValueError, match="--nosuch is no flag of kind sqlite"):
+    with pytest.raises(ValueError, match="--nosuch is not a flag of kind sqlite"):
         open_sink(lake, ArchiveOptions(sink={"nosuch": "x"}), "sqlite")
-    with pytest.raises(ValueError, match="--database is no flag of kind delta"):
+    with pytest.raises(ValueError, match="--database is not a flag of kind delta"):
         open_sink(lake, ArchiveOptions(sink={"database": "x"}), "delta")
     with pytest.raises(ValueError, match="kind sqlite needs a database"):
         open_sink(lake, ArchiveOptions(), "sqlite")

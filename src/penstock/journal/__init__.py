@@ -86,6 +86,6 @@ def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
         return PostgresJournal(url, options)
     shown = without_passwords(url)
     raise JournalRefused(
-        f"{shown!r} is no journal: it is file:PATH or the path of a folder, postgresql://HOST/DATABASE, or memory:"
+        f"{shown!r} is not a journal: it is file:PATH or the path of a folder, postgresql://HOST/DATABASE, or memory:"
         f" (./{shown} is a path in any case)"
     )

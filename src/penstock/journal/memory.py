@@ -87,7 +87,9 @@ class MemoryJournal(Journal):
 def _parse(address: str) -> tuple[int, int]:
     process, _, number = address.partition("/")
     if not (process.isdecimal() and number.isdecimal()):
-        raise JournalRefused(f"{SCHEME}{address} is no journal: {SCHEME} is a new one, {SCHEME}PID/NUMBER a broker's")
+        raise JournalRefused(
+            f"{SCHEME}{address} is not a journal: {SCHEME} is a new one, {SCHEME}PID/NUMBER a broker's"
+        )
     return int(process), int(number)
 
 

@@ -1,8 +1,8 @@
 """Short-circuit reads: on the broker's own machine, tasks map the journal's files themselves.
 
-Each part is requested from the endpoint, which checks rights, range and losses and returns the files. Any obstacle
+A task requests each part from the endpoint, which checks rights, range and losses and names the files. Any obstacle
 (another machine, files that can't be opened or are gone) raises ``NotLocal``; then the part, or the rest of it, is read
-through Flight, which also reports what is wrong.
+through Flight, which also reports errors.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from penstock.journal.shared_extents import SharedExtentReader
 from penstock.journal.views import arrow
 from penstock.spark.endpoint import FlightEndpoint, log
 
-#: Seconds for which this process does not ask an endpoint again that is elsewhere or whose files can't be opened here:
-#: a container has its own files but appears to be on the broker's machine.
+#: Seconds before an endpoint is asked again after it was on another machine or its files could not be opened: a
+#: container has its own files but appears to be on the broker's machine.
 REFUSED_SECONDS = 60.0
 
 _refused: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What an error of the disk means for the log."""
+"""Translates errors of the disk into errors of the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.journal.errors import Gone, LogFailed, LogFull, is_full
 
 
 class DiskFailures:
-    """Turns errors of the disk into errors of the log, and keeps the one after which nothing more is accepted."""
+    """Translates errors of the disk, and remembers the one that ended the log."""
 
     def __init__(self, where: str) -> None:
         """``where`` is the folder, for people."""
@@ -19,9 +19,9 @@ class DiskFailures:
 
     @contextmanager
     def converted(self, *, fatal: bool = False, starting: bool = False) -> Iterator[None]:
-        """Raise LogFailed for an OSError; a ``fatal`` one ends the log, because the state of the disk is unknown then.
+        """Raise LogFailed for an OSError. A ``fatal`` one ends the log, because the state of the disk is then unknown.
 
-        A start without room can be tried again: with ``starting`` it raises LogFull.
+        With ``starting``, a full disk raises LogFull: the start can be retried.
         """
         try:
             yield
@@ -29,7 +29,7 @@ class DiskFailures:
             if isinstance(error, FileNotFoundError) and not fatal:
                 raise Gone(f"a segment was trimmed while it was being read: {error.filename}") from None
             if is_full(error) and starting:
-                raise LogFull(f"the disk under {self._where} is full: {error}. Make room") from error
+                raise LogFull(f"the disk under {self._where} is full: {error}. Free some space") from error
             raise (self.end_log(error) if fatal else self._failed(error)) from error
 
     def end_log(self, error: OSError) -> LogFailed:

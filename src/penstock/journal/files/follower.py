@@ -44,7 +44,7 @@ class JournalReader(SpanReader):
 
     @override
     def _look(self) -> Tail:
-        """A few microseconds."""
+        """Takes a few microseconds."""
         if self._inode() != self._tail_inode:
             self._open_tail()
         return self._tail.read()
@@ -65,7 +65,7 @@ class JournalReader(SpanReader):
 
     @override
     def _spans(self, committed: int) -> list[Span]:
-        """Skips a segment that begins at ``committed``: it may not even have a header yet."""
+        """Skips a segment that begins at ``committed``, since it may not have a header yet."""
         keys = sorted(key for key in self._disk.numbered() if is_segment(key[0]))
         keys = [key for key in keys if int(key[0][:16], 16) < committed]
         with self._lock:

@@ -1,7 +1,7 @@
 """Trimmed segments that are kept for damaged live messages: ``NAME.seg.kept``.
 
-They are not part of the log: only single messages are read from them. Once such a file has been repaired, its messages
-are readable again, compaction copies them forward, and the file is removed; see ``server.maintenance``.
+They are not part of the log: only single messages are read from them. After such a file was repaired or put back, its
+messages are readable again, compaction copies them forward, and the file is removed; see ``server.maintenance``.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class DiskSpace:
                     raise
                 if not self._give(size):
                     raise LogFull(
-                        f"the disk under {self._disk.where} is full: {error}. Make room, and it continues"
+                        f"the disk under {self._disk.where} is full: {error}. Free some space, and it continues"
                     ) from error
                 size *= 4  # if that was not enough, another program was faster
 

@@ -56,19 +56,19 @@ def parse_address(url: str) -> Address:
     matched, shown = _URL.fullmatch(url), without_passwords(url)
     if matched is None or _BAD_ESCAPE.search(url):
         raise JournalRefused(
-            f"{shown} is no URL of a journal: write postgresql://USER@HOST:PORT/DATABASE, and characters in names and"
-            " passwords that are neither letters nor digits as %XX"
+            f"{shown} is not the URL of a journal: write postgresql://USER@HOST:PORT/DATABASE, and characters in names"
+            " and passwords that are neither letters nor digits as %XX"
         )
     for host in matched["hosts"].split(","):
         port = _PORT.search(host)
         if port is not None and not (port[1].isdecimal() and 0 < int(port[1]) < 2**16):
-            raise JournalRefused(f"{shown} is no URL of a journal: {port[1]!r} is no port (1 to 65535)")
+            raise JournalRefused(f"{shown} is not the URL of a journal: {port[1]!r} is not a port (1 to 65535)")
     query = (matched["query"] or "").replace("+", "%2B")  # libpq takes + literally
     parameters = dict(parse_qsl(query, keep_blank_values=True))
     schema, lease = parameters.pop("schema", SCHEMA), _lease(parameters.pop("lease", None))
     if not 0 < len(schema.encode()) <= LONGEST_NAME or schema.startswith("pg_") or "\0" in schema:
         raise JournalRefused(
-            f"schema={schema!r} is no name of a schema: 1 to {LONGEST_NAME} bytes, and not beginning with pg_"
+            f"schema={schema!r} is not a schema name: 1 to {LONGEST_NAME} bytes, and not beginning with pg_"
         )
     user, hosts, database = matched["user"], matched["hosts"], matched["database"] or ""
     name = f"{_quoted(user.partition(':')[0])}@" if user else ""
@@ -93,5 +93,5 @@ def _lease(text: str | None) -> float:
     except ValueError:
         lease = 0.0
     if not LEASES[0] <= lease <= LEASES[1]:
-        raise JournalRefused(f"lease={text!r} is no lease: it is {LEASES[0]} to {LEASES[1]:.0f} seconds")
+        raise JournalRefused(f"lease={text!r} is not a lease: it can be {LEASES[0]} to {LEASES[1]:.0f} seconds")
     return lease

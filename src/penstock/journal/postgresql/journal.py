@@ -215,8 +215,8 @@ class OwnedDatabase(OwnedJournal):
 
 
 _PUT_BACK = (
-    "the database was started again, promoted or restored since the journal was last written; positions, none of which"
-    " may name two events, go on at"
+    "the database was restarted, promoted or restored since the journal was last written; to keep positions"
+    " unique, they continue at"
 )
 
 

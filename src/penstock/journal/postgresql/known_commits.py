@@ -149,7 +149,7 @@ def lost_commits(where: str, lost: tuple[int, int]) -> CommitsLost:
         lost,
         f"{where} has lost commits that it had confirmed: {what} at least. It was put back to position {low}: a standby"
         " that is not synchronous was promoted, or an older state restored. Go back to the server that has them; or, to"
-        f" go on without them: penstock journal accept-loss '{where}'",
+        f" continue without them: penstock journal accept-loss '{where}'",
     )
 
 

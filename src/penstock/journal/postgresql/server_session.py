@@ -1,9 +1,9 @@
 """One psycopg connection: opening it, the settings of its session, warnings, and what its errors mean.
 
-A pooler in between may hand each transaction to another server session, which has the settings of its role, and those
-that other clients left there. Such sessions are *shared*: the server's process is not the one that answered when the
-connection was opened, or a prepared append is unknown. Every transaction then begins with the settings, and is sent
-whole: its locks must not wait for a client that is stopped in between.
+A pooler may run each transaction in another session of the server, with the settings of its role and whatever other
+clients have set there. We notice such *shared* sessions in two ways: another server process answers than when the
+connection was opened, or a prepared append is unknown. Every transaction then begins with the settings, and is sent in
+one message: its locks must not wait for a client that is stopped halfway.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 NO_TABLE, NO_COLUMN = "42P01", "42703"
 _NO_SCHEMA, _NO_RIGHTS, _LOCKED = "3F000", "42501", "55P03"
-#: A pooler gave us a server connection that has not seen our statement, or has it already.
+#: A pooler gave us a server session that does not know our statement, or has one of that name already.
 _NOT_PREPARED = {"26000", "42P05"}
-#: Ours, whatever the default of the session's role is. A read-only role is an operator's decision, and stays.
+#: Sets the isolation level, whatever the role's default. It keeps the read-only setting, which is up to the operator.
 _BEGIN = b"begin isolation level read committed"
 
 
 class SharedSession(ConnectionLost):
-    """The prepared statement is unknown, so this is another session. Nothing was done."""
+    """The prepared statement is unknown, so this is another session. The statement had no effect."""
 
 
 class TableLocked(ConnectionLost):
@@ -52,7 +52,7 @@ def load_driver() -> Any:
 
 
 class ServerSession:
-    """Opens its connection when it is needed, and again after it broke. One thread at a time may use it."""
+    """Connects on first use, and again after the connection broke. One thread at a time may use it."""
 
     def __init__(self, address: Address, backoff: Backoff, interruption: Interruption) -> None:
         """Raises JournalRefused for a URL that libpq does not understand."""
@@ -60,7 +60,7 @@ class ServerSession:
         self.where = address.where
         #: Whether a pooler gives us another server session for each transaction.
         self.is_shared = False
-        #: How many connections were opened so far.
+        #: The number of connections opened so far.
         self.generation = 0
         self._parameters = self._parse(address)
         self._connection: psycopg.Connection[Any] | None = None
@@ -75,7 +75,8 @@ class ServerSession:
             parameters = self.driver.conninfo.conninfo_to_dict(address.connection)
         except self.driver.Error as error:
             raise JournalRefused(
-                f"{self.where} is no URL of a journal: {str(error).strip()} (parameters are libpq's, schema and lease)"
+                f"{self.where} is not the URL of a journal: {str(error).strip()} (parameters are libpq's, schema and"
+                " lease)"
             ) from None
         parameters.setdefault("target_session_attrs", "primary")
         return dict(parameters)
@@ -204,7 +205,7 @@ class ServerSession:
         if found.differing:
             self.close()
             differing = ", ".join(found.differing)
-            raise self.denied(f"{self.where} does not take settings that the journal needs: it has {differing}")
+            raise self.denied(f"{self.where} rejects settings that the journal needs: it has {differing}")
         return found
 
     def _unreachable(self, error: Exception) -> DatabaseError:

@@ -95,7 +95,7 @@ class HeadWriter:
                 self._unchecked = True
                 asked_at = self._settle(error, lambda: self._found(block, extent, begins))
             except DatabaseFull as error:
-                raise LogFull(f"{error}. Make room, and it goes on") from error
+                raise LogFull(f"{error}. Free some space, and it continues") from error
             except DatabaseRefused as error:
                 raise self._end(LogFailed(f"the database refused a commit: {error}")) from error
             else:

@@ -60,7 +60,7 @@ class RepairPlan:
     tail: Tail | None = None
     #: Lost ranges of positions, ends excluded.
     lost: list[Range] = field(default_factory=list)
-    #: Files that are named like segments but are none of this journal's, and segments to rename.
+    #: Files with the name of a segment that do not belong to this journal, and segments to rename.
     strays: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)
     new: list[NewSegment] = field(default_factory=list)
@@ -83,7 +83,7 @@ def plan(disk: Disk, found: Survey) -> RepairPlan:
 
 
 class _Planner:
-    """Goes through the segments in order, and tracks the end and checksum of what is kept so far."""
+    """Goes through the segments in order, and tracks the end and the checksum of the blocks to keep."""
 
     def __init__(self, disk: Disk, found: Survey) -> None:
         self.disk = disk
@@ -102,7 +102,7 @@ class _Planner:
         self.begin = found.start or FIRST_POSITION
         if found.segments and (not found.start or found.segments[0].first < found.start):
             self.begin = found.segments[0].first
-        #: The end of what is kept so far, None for nothing, and its checksum.
+        #: The end of the blocks to keep so far (None: no blocks), and the checksum of the last.
         self.end: int | None = None
         self.chain = 0
         self.before: tuple[int | None, int] = (None, 0)
@@ -139,7 +139,7 @@ class _Planner:
         plan.tail = Tail(self.durability, self.identity, end, floor, 0, start, self.epoch)
 
     def _check_start(self, segment: SegmentSurvey) -> None:
-        """Before the first segment of which anything is kept: required events before it are lost."""
+        """At the first segment with blocks to keep, record required events before it as lost."""
         if self.end is None and self.begin < segment.first:
             self.plan.lost.append((self.begin, segment.first))
 

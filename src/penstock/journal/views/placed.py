@@ -104,7 +104,7 @@ class Holding:
             damaged = self._reader.damaged(extent, error, first, span.end)
             if first == begin or places[at] < damaged.lost[1]:
                 raise damaged from None
-            # The damage is between two places: the next run begins behind it.
+            # The damage is between two places: the next run begins after it.
 
     def _damaged(self, extent: HeldExtent, first: int, end: int, error: BlockError) -> JournalDamaged:
         return JournalDamaged(self._reader.where, extent.name, error.offset, (first, end), error.reason)

@@ -41,7 +41,7 @@ class LeaseHold:
                 self._count("leases_run_out")
                 self._log.error("the lease on the journal has run out: nothing is handed out until it is renewed")
             else:
-                self._log.warning("the lease on the journal is renewed: everything goes on")
+                self._log.warning("the lease on the journal is renewed: service continues")
                 self._on_renewed()
         return valid
 

@@ -74,7 +74,7 @@ class LeaseRequests:
         if request.start > self._broker.log.next_position:
             end = self._broker.log.next_position
             raise RequestRefused(
-                "bad-request", f"start {request.start} lies behind the end of the journal, which is {end}"
+                "bad-request", f"start {request.start} is after the end of the journal, which is {end}"
             )
         async with self._readers.leasing:
             answer = await self._lease_alone(request)

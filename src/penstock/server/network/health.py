@@ -42,9 +42,9 @@ class Health:
             self._broker.disk_full = True
             self._log.error("the disk is full: nothing is confirmed until there is room", reason=str(error))
         elif isinstance(self._waited_for, LogAway):
-            self._log.warning("the database answers again: everything goes on")
+            self._log.warning("the database answers again: service continues")
         else:
-            self._log.warning("there is room on the disk again: everything goes on")
+            self._log.warning("there is room on the disk again: service continues")
         self._waited_for = error
 
     def trouble(self) -> str:

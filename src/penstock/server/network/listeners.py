@@ -78,7 +78,9 @@ def _session_type(protocol: Protocol) -> Callable[[Runtime, Any], Session[Any]]:
     """The class of a protocol's sessions."""
     found = protocol.part("session")
     if not (isinstance(found, type) and issubclass(found, Session) and found.protocol == protocol.name):
-        raise ProtocolError(f"{protocol.title}: {protocol.session!r} is no session of the protocol {protocol.name!r}")
+        raise ProtocolError(
+            f"{protocol.title}: {protocol.session!r} is not a session of the protocol {protocol.name!r}"
+        )
     return found
 
 

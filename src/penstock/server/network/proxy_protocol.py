@@ -69,7 +69,7 @@ def length_of(fixed: bytes) -> int:
     if command not in (_LOCAL, _PROXY):
         raise ProxyError(f"version and command 0x{command:02x} are not known: there are 0x20 (LOCAL) and 0x21 (PROXY)")
     if length > MOST:
-        raise ProxyError(f"its PROXY header has {length} bytes behind the first {FIXED}, and {MOST} are the most")
+        raise ProxyError(f"its PROXY header has {length} bytes after the first {FIXED}, and {MOST} are the most")
     if command == _PROXY:
         if kind not in _SIZES:
             raise ProxyError(f"family and transport 0x{kind:02x} are no stream over IPv4, IPv6 or a Unix socket")

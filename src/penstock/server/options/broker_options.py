@@ -256,7 +256,7 @@ def _listener_fields() -> list[tuple[str, Any, Any]]:
         kind = protocol.part("listener")
         if not (isinstance(kind, type) and issubclass(kind, Listener)):
             raise ProtocolError(
-                f"{protocol.title}: its listener, {protocol.listener!r}, is no type of listener options"
+                f"{protocol.title}: its listener, {protocol.listener!r}, is not a type of listener options"
             )
         default = field(default_factory=partial(_one_listener, kind, protocol.default_address))
         fields.append((protocol.name, list[kind], default))  # type: ignore[valid-type]

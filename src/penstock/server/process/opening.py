@@ -91,7 +91,7 @@ def _newest(journal: OwnedJournal, report: list[str]) -> Checkpoint | None:
     try:
         checkpoint = journal.checkpoints.newest_good()
     except OSError as error:
-        raise LogFailed(f"a checkpoint cannot be read: {error}. Mend the disk and start again") from error
+        raise LogFailed(f"a checkpoint cannot be read: {error}. Repair the disk, and start again") from error
     report += journal.checkpoints.report
     if checkpoint is not None and not journal.check_reach(checkpoint.position):
         report.append(f"the checkpoint at {checkpoint.position} is skipped: {TOO_OLD}")

@@ -68,7 +68,7 @@ def _exit_code(failure: Exception | None, log: Logger) -> int:
 
 
 def _undecided(failure: DecisionNeeded, log: Logger) -> int:
-    log.error("the broker has ended, and an operator has to decide how to go on", reason=str(failure))
+    log.error("the broker has ended, and an operator must decide how to continue", reason=str(failure))
     return UNDECIDED
 
 

@@ -45,7 +45,7 @@ class DeltaFormat(Transactional):
     log_folder = "_delta_log"
 
     @override
-    def _prepare(self, catalogue: CatalogueOptions, only_read: bool) -> None:
+    def _prepare(self, catalogue: CatalogueOptions, read_only: bool) -> None:
         self._delta: Any = library("deltalake", "spark")
         self._actions: Any = library("deltalake.transaction", "spark")
         errors = library("deltalake.exceptions", "spark")

@@ -43,8 +43,8 @@ class IcebergFormat(Transactional):
     log_folder = "metadata"
 
     @override
-    def _prepare(self, catalogue: CatalogueOptions, only_read: bool) -> None:
-        self._catalogue = IcebergCatalogue(self.store, catalogue, only_read=only_read)
+    def _prepare(self, catalogue: CatalogueOptions, read_only: bool) -> None:
+        self._catalogue = IcebergCatalogue(self.store, catalogue, read_only=read_only)
         self.conflicts = self._catalogue.conflicts
         self.failures = self._catalogue.failures
         self._table: Any = None
@@ -54,7 +54,7 @@ class IcebergFormat(Transactional):
     def recognises(cls, store: Store, name: str, catalogue: CatalogueOptions) -> bool:
         if catalogue.ours:
             return store.has_files(f"{name}/{cls.log_folder}", METADATA)
-        return cls(store, name, catalogue, only_read=True).exists()
+        return cls(store, name, catalogue, read_only=True).exists()
 
     @override
     def exists(self) -> bool:

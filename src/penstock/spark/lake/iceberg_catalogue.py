@@ -33,7 +33,7 @@ SETTINGS = {
 class IcebergCatalogue:
     """Finds and creates tables."""
 
-    def __init__(self, store: Store, options: CatalogueOptions, *, only_read: bool) -> None:
+    def __init__(self, store: Store, options: CatalogueOptions, *, read_only: bool) -> None:
         errors = library("pyiceberg.exceptions", "iceberg")
         library("pyiceberg.catalog.sql", "iceberg")
         self._missing = (errors.NoSuchTableError, errors.NoSuchNamespaceError)
@@ -46,12 +46,12 @@ class IcebergCatalogue:
         self.failures = (*_exceptions_in(errors), database, OSError)
         self._store = store
         self._options = options
-        self._only_read = only_read
+        self._read_only = read_only
 
     def table(self, name: str) -> Any:
         """The library's table; None if there is none."""
-        if self._options.ours and (self._only_read or not self._database.exists()):
-            return self._newest(name) if self._only_read else self._registered(name)
+        if self._options.ours and (self._read_only or not self._database.exists()):
+            return self._newest(name) if self._read_only else self._registered(name)
         try:
             return self._catalogue.load_table(self._identifier(name))
         except self._missing:

@@ -26,7 +26,7 @@ QUARANTINE = "quarantine"
 MARK = "penstock"
 #: The name of our own catalogue of Iceberg tables, and of one without a name.
 CATALOGUE = "penstock"
-#: Attempts of a commit when others come first.
+#: Attempts of a commit that loses against concurrent ones.
 TRIES = 5
 #: Smaller files are merged until they have this size.
 TARGET_BYTES = 128 * 2**20
@@ -79,7 +79,7 @@ def catalogue_options(given: Iterable[tuple[str, str]], folder: str = "") -> Cat
 
 
 class Table(ABC):
-    """A table by its name, which may not exist yet."""
+    """A table. It has a name, but may not exist yet."""
 
     #: The folder of the format's own log in the table's folder; empty if it has none.
     log_folder: ClassVar[str] = ""
@@ -87,14 +87,14 @@ class Table(ABC):
     failures: tuple[type[Exception], ...] = (OSError,)
 
     def __init__(
-        self, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
+        self, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, read_only: bool = False
     ) -> None:
-        """``only_read``: change nothing, not even what an earlier run has left."""
+        """``read_only``: change nothing, not even the leftovers of an earlier run."""
         self.store = store
         self.name = name
-        self._prepare(catalogue or CatalogueOptions(), only_read)
+        self._prepare(catalogue or CatalogueOptions(), read_only)
 
-    def _prepare(self, catalogue: CatalogueOptions, only_read: bool) -> None:  # noqa: B027 - plain files need none
+    def _prepare(self, catalogue: CatalogueOptions, read_only: bool) -> None:  # noqa: B027 - plain files need none
         """Load the format's library."""
 
     @classmethod
@@ -119,7 +119,7 @@ class Table(ABC):
         """Its files, by position."""
 
     def begin(self, identity: str) -> None:  # noqa: B027 - plain files can't tell who else writes
-        """Keep others from adding rows of this journal from now on."""
+        """From now on, detect other writers that add rows of this journal."""
 
     def has(self, query: str, batch: int) -> bool:
         """Whether it has this batch, as far as the table itself records it."""
@@ -147,12 +147,12 @@ class Transactional(Table):
     #: The library's exceptions for a commit that lost against another one.
     conflicts: tuple[type[Exception], ...] = ()
 
-    #: The journal that this table was opened for, and its next position when we last looked.
+    #: The journal that this table was opened for, and the next position at the last refresh.
     _seen: tuple[str, int | None] | None = None
 
     @abstractmethod
     def refresh(self) -> None:
-        """See what others have committed."""
+        """Load the newest commits of other writers."""
 
     @abstractmethod
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: BatchMark) -> None:
@@ -179,7 +179,7 @@ class Transactional(Table):
                 self._seen = identity, self.position(identity)
                 return
             if self._seen is not None and self.position(identity) != self._seen[1]:
-                text = "was given messages of this journal by another pipeline"
+                text = "has messages of this journal from another pipeline"
                 raise LakeError(f"table {self.name} {text}: run `archive` for a table in one place only")
             try:
                 self.append(files, columns, mark)
@@ -197,14 +197,14 @@ def library(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise LakeError(f"such tables need another package: pip install 'penstock[{extra}]'") from None
+        raise LakeError(f"this table format needs another package: pip install 'penstock[{extra}]'") from None
 
 
 def open_table(
-    kind: str, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
+    kind: str, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, read_only: bool = False
 ) -> Table:
-    """The table with this name and format, which may not exist yet. ``only_read``: for readers."""
-    return table_class(kind)(store, name, catalogue, only_read=only_read)
+    """The table with this name and format, which may not exist yet. ``read_only``: for readers."""
+    return table_class(kind)(store, name, catalogue, read_only=read_only)
 
 
 def table_class(kind: str) -> type[Table]:
@@ -223,7 +223,7 @@ def kind_of(store: Store, name: str, catalogue: CatalogueOptions | None = None) 
 def existing_table(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> Table | None:
     """A table of any format, for readers; None if there is none."""
     kind = kind_of(store, name, catalogue)
-    return None if kind is None else open_table(kind, store, name, catalogue, only_read=True)
+    return None if kind is None else open_table(kind, store, name, catalogue, read_only=True)
 
 
 def data_files(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> list[TableFile]:

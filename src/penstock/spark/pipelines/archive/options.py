@@ -52,9 +52,11 @@ class ArchiveOptions(Struct, frozen=True):
 def lake_of(folder: str, options: ArchiveOptions) -> Lake:
     """The lake for this table's pipeline. Tables are archived independently of each other."""
     if not options.table.replace("_", "").isalnum() or options.table.startswith("_"):
-        raise ValueError(f"{options.table!r} is no name for a table: it has letters, digits and _, not _ at its start")
+        raise ValueError(
+            f"{options.table!r} is not a valid table name: use letters, digits and _, but no _ at the start"
+        )
     if options.table == "insight" or options.table.endswith(f"_{QUARANTINE}"):
-        raise ValueError(f"{options.table!r} is no name for a table: pipelines use it for tables of their own")
+        raise ValueError(f"{options.table!r} is not a valid table name: pipelines use it for their own tables")
     store = Store(folder, s3_options(options.store))
     if options.store and not store.remote:
         raise LakeError(f"store options are for s3://…, and the lake {folder} is a local folder")
@@ -84,7 +86,7 @@ def open_sink(lake: Lake, options: ArchiveOptions, kind: str) -> Sink[Any]:
     own = {flag.name for flag in SINKS[kind].flags}
     foreign = next((name for name in options.sink if name not in own), None)
     if foreign is not None:
-        raise ValueError(f"--{foreign} is no flag of kind {kind}: leave it out, or choose another --kind")
+        raise ValueError(f"--{foreign} is not a flag of kind {kind}: leave it out, or choose another --kind")
     module, _, name = SINKS[kind].sink.partition(":")
     sink: Sink[Any] = getattr(importlib.import_module(module), name)(lake, replace(options, kind=kind))
     return sink

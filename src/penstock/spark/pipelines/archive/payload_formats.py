@@ -1,4 +1,4 @@
-"""The formats of payloads, one entry each. Nothing is imported, so that a command line can list them at once."""
+"""The formats of payloads. Imports nothing heavy, so that the command line can list them quickly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_FORMAT = "raw"
 
 
 def check_schema(name: str, schema: str) -> None:
-    """Raise ``ValueError`` for an unknown format, or one that lacks a schema or has none."""
+    """Raise ``ValueError`` for an unknown format, a missing schema, or a schema for a format without one."""
     if name not in FORMATS:
         raise ValueError(f"there is no format {name!r}: choose one of {', '.join(FORMATS)}")
     if schema and not FORMATS[name].schema:

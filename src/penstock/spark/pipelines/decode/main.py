@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from penstock.spark.pipelines.run import RunControl
 
-#: Tasks at most; with more files than this, tasks read several.
+#: The most tasks: with more files than this, a task reads several.
 MAX_TASKS = 10_000
 
 
 class DecodeOptions(Struct, frozen=True):
-    """How to read files; None: detect it from the first bytes. ``ports`` are for packet captures."""
+    """How to read files; None: detect it from the first bytes. ``ports`` limits packet captures to these ports."""
 
     protocol: str | None = None
     direction: str | None = None
@@ -119,7 +119,7 @@ class DecodeResult(Struct, frozen=True):
 
 
 def _replace(new: Path, old: Path) -> None:
-    """Replace a folder by another one. For a moment there is none."""
+    """Replace a folder by another one. It is missing for a moment."""
     aside = new.with_name(f"{new.name}.old")
     if old.exists():
         os.rename(old, aside)

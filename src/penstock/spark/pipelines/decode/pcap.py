@@ -13,7 +13,7 @@ A pcapng file consists of blocks. Those of sections, interfaces and packets are 
 
      0           4           8                       size - 4    size
     +-----------+-----------+---- - - ---------------+-----------+
-    | type      | size      | body, filled up to 4   | size      |
+    | type      | size      | body, padded to 4      | size      |
     +-----------+-----------+---- - - ---------------+-----------+
 
 ``Damaged`` is raised at the first place that can't be read.
@@ -59,7 +59,7 @@ def packets(file: BinaryIO) -> Iterator[CapturedPacket]:
     """The packets of a file, in its order."""
     magic = file.read(4)
     if len(magic) < 4:
-        raise Damaged(len(magic), "the file ends inside of its header")
+        raise Damaged(len(magic), "the file ends inside its header")
     number = unpack_from("<I", magic)[0]
     return _blocks(file, magic) if number == _SECTION else _records(file, *_MAGICS[number])
 
@@ -70,16 +70,16 @@ def packets(file: BinaryIO) -> Iterator[CapturedPacket]:
 def _records(file: BinaryIO, order: str, fractions: int) -> Iterator[CapturedPacket]:
     head = file.read(20)
     if len(head) < 20:
-        raise Damaged(4 + len(head), "the file ends inside of its header")
+        raise Damaged(4 + len(head), "the file ends inside its header")
     link = unpack_from(order + "I", head, 16)[0] & 0x0FFFFFFF
     header = Struct(order + "IIII")
     offset = 24
     while head := file.read(16):
         if len(head) < 16:
-            raise Damaged(offset, "the file ends inside of a packet's header")
+            raise Damaged(offset, "the file ends inside a packet's header")
         seconds, fraction, kept, _ = header.unpack(head)
         if kept > MAX_PACKET:
-            raise Damaged(offset + 8, f"a packet of {kept} bytes is larger than any can be")
+            raise Damaged(offset + 8, f"a packet of {kept} bytes is over the limit of {MAX_PACKET}")
         data = file.read(kept)
         if len(data) < kept:
             raise Damaged(offset + 16, f"the file ends {kept - len(data)} byte(s) before the end of a packet")
@@ -135,15 +135,17 @@ def _each_block(file: BinaryIO, head: bytes) -> Iterator[_Block]:
     head += file.read(8)
     while head:
         if len(head) < 12:
-            raise Damaged(offset, "the file ends inside of a block's header")
+            raise Damaged(offset, "the file ends inside a block's header")
         kind = unpack_from(order + "I", head)[0]
         if kind == _SECTION:
             if head[8:12] not in _ORDERS:
-                raise Damaged(offset + 8, f"a section begins with {head[8:12].hex(' ')}, which is no byte-order mark")
+                raise Damaged(
+                    offset + 8, f"a section begins with {head[8:12].hex(' ')}, which is not a byte-order mark"
+                )
             order = _ORDERS[head[8:12]]
         size = unpack_from(order + "I", head, 4)[0]
         if size % 4 or not 12 <= size <= MAX_PACKET:
-            raise Damaged(offset + 4, f"a block of {size} bytes: none has that size")
+            raise Damaged(offset + 4, f"a block of {size} bytes: a multiple of 4, 12 to {MAX_PACKET}, was expected")
         rest = file.read(size - 12)
         if len(rest) < size - 12:
             raise Damaged(offset, f"the file ends {size - 12 - len(rest)} byte(s) before the end of a block")
@@ -179,7 +181,7 @@ def _packet(block: _Block, interfaces: list[_Interface]) -> CapturedPacket:
     else:
         (number, _, *times, kept), start = block.numbers("HHIII"), 20
     if number >= len(interfaces):
-        raise Damaged(block.offset, f"a packet of interface {number}, where {len(interfaces)} are described")
+        raise Damaged(block.offset, f"a packet of interface {number}, but {len(interfaces)} are described")
     interface = interfaces[number]
     if block.kind == _SIMPLE_PACKET:
         kept = min(kept, interface.snap or kept)

@@ -5,8 +5,8 @@ events, not on the backlog. The ledger of the lake is authoritative: a batch's c
 ``changes.arrow``, and decided with them. The database follows, in one transaction that names the batch. If the process
 ends before that, the next one applies the changes.
 
-Emptying a queue adds one row, with a position. Messages that were with consumers at that time may still be
-acknowledged, so messages from before a purge are kept for a day, and then removed, some with each batch.
+A purge adds one row, with its position. Messages in flight at that moment may still be acknowledged, so purged messages
+are kept for a day; then each batch removes some of them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from penstock.spark.pipelines.insight.minutes import QueueKey
 
 Array = npt.NDArray[Any]
 
-#: For how long messages from before a purge are kept: consumers that had one may still acknowledge it. Microseconds.
+#: Microseconds for which purged messages are kept: a consumer that holds one may still acknowledge it.
 PURGED_KEPT = 24 * 3600 * 1_000_000
-#: Purged messages that one batch removes at most.
+#: The most purged messages that one batch removes.
 REMOVED_AT_ONCE = 100_000
-#: Free pages (4 KiB) that one batch returns to the file system at most.
+#: The most free pages (4 KiB) that one batch returns to the file system.
 PAGES_AT_ONCE = 5000
 #: SQLite's page cache, in KiB.
 _CACHE = 65_536
@@ -159,7 +159,7 @@ class MessageStore:
         return {QueueKey(namespace, queue): number for namespace, queue, number in found}
 
     def purged(self) -> Purged:
-        """Up to which position queues were emptied."""
+        """The position up to which each queue was emptied, if it was."""
         found = self._database.execute("SELECT queue, dead, max(position) FROM purges GROUP BY queue, dead")
         return {(queue, dead): position for queue, dead, position in found}
 
