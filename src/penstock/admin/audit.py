@@ -1,4 +1,4 @@
-"""The audit log: changes with their author, time, origin and values before and after; and attempts.
+"""The audit log: changes, with author, time, origin and the values before and after; and attempts.
 
 Attempts are refusals, dry runs and logins. Callers without the right to change anything can cause any number of them,
 so they have a table of their own and never displace changes. Both tables share one numbering.
@@ -25,7 +25,7 @@ from penstock.admin.times import to_datetime, to_micros
 #: Entries kept in each table, and how many are added between two removals of the oldest.
 MOST_ENTRIES = 100_000
 LOOK_EVERY = 1_000
-#: Bytes of the value before and of the value after.
+#: The most bytes of the value before, and of the value after.
 MOST_VALUE = 10_000
 
 Table = Literal["audit", "attempts"]

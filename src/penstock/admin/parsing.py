@@ -23,7 +23,7 @@ class Parser(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def parse(self, data: bytes) -> None:
-        """Parse this; then read on, if more is needed."""
+        """Parse this, then continue reading if more is needed."""
 
     def pause_reading(self) -> None:
         """Read no more until this input has been parsed."""
@@ -37,7 +37,7 @@ class ParseQueue:
         self._scheduled = False
 
     def add(self, waiting: Input, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a piece parsed when its turn comes."""
+        """Queue an input, of which one piece is parsed when its turn comes."""
         self._waiting.append(waiting)
         self._schedule(loop)
 
@@ -76,7 +76,7 @@ class Input:
             self.enqueue()
 
     def enqueue(self) -> None:
-        """Have the next piece parsed in a later turn, if anything is left."""
+        """Queue the rest, if there is any, to parse its next piece in a later turn."""
         if self._data and not self._queued:
             self._parser.pause_reading()
             self._queued = True

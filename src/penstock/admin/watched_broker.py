@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class WatchedBroker:
-    """``pulse`` tells whether the broker is silent; None for requests that find this out."""
+    """``pulse`` knows whether the broker is silent. The requests by which it learns that pass None."""
 
     def __init__(self, path: str, pulse: Pulse | None = None) -> None:
         self._client = AsyncBrokerClient(path)
@@ -24,7 +24,7 @@ class WatchedBroker:
     async def ask(self, request: Request, kind: type[T]) -> T:
         """Send a request and decode the answer as ``kind``. Raises ApiProblem.
 
-        A change is waited for however long the broker is silent, since it may yet be made.
+        A change does not time out while the broker is silent, since it may still be applied.
         """
         pulse = self._pulse
         try:

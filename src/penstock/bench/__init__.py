@@ -1,5 +1,5 @@
 """A load generator, for ``penstock bench`` and the project's own benches.
 
-``load`` is a connection that makes load straight on the codecs; each protocol has its own beside it. ``worker`` is a
-process full of such connections, ``run`` one run with all of them, ``report`` its results for people and programs.
+``load`` has connections that generate load with the codecs alone; each protocol has a module with its own. ``worker``
+is a process with many such connections, ``run`` is one run with several processes, ``report`` renders its results.
 """

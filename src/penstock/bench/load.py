@@ -1,4 +1,4 @@
-"""Load straight on the codecs: no client, no object per message, bytes encoded once.
+"""Generates load with the codecs alone: no client, no object per message, bytes encoded once.
 
 A *producer* sends a number of messages on request, and reports its room for more. A *consumer* takes and acknowledges
 messages as fast as they arrive. A message begins with the time of its creation, in nanoseconds of the clock that all
@@ -22,7 +22,7 @@ from penstock.protocols import ProtocolError, protocols
 from penstock.wire.stream import StreamDecoder
 
 STAMP = Struct(">Q")
-#: Bytes of the smallest message: its time.
+#: Bytes of the smallest message: its timestamp.
 LEAST = STAMP.size
 #: Latency is sampled from every eighth message, whatever the size of the reads.
 EVERY = 8
@@ -132,7 +132,7 @@ class LoadConsumer(LoadConnection):
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How to generate load of a protocol; the part ``load`` in the table of protocols."""
+    """The load generator of a protocol: the part ``load`` in the table of protocols."""
 
     #: From an address, the size of a message, and the limit of unanswered messages.
     producer: Callable[[Address, int, int], LoadProducer]
@@ -148,5 +148,5 @@ def load_of(protocol: str) -> Load:
     """The load of the protocol with this name. Raises ProtocolError."""
     found = protocols()[protocol].part("load")
     if not isinstance(found, Load):
-        raise ProtocolError(f"{protocols()[protocol].title}: {protocols()[protocol].load!r} is no Load")
+        raise ProtocolError(f"{protocols()[protocol].title}: {protocols()[protocol].load!r} is not a Load")
     return found

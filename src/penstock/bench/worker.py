@@ -21,7 +21,7 @@ from penstock.companions.parent import end_with
 
 ConnectionT = TypeVar("ConnectionT", bound=LoadConnection)
 
-#: The most that one write of a producer contains: clients that pipeline do not write messages singly either.
+#: The most messages and bytes of one write of a producer: pipelining clients also write several messages at once.
 WRITE_MESSAGES = 64
 WRITE_BYTES = 16 * 1024
 #: Seconds that a producer without room waits.
@@ -112,7 +112,7 @@ async def _produce(job: WorkerJob, board: Array[Any]) -> WorkerOutcome:
 
 
 def _allowed(job: WorkerJob, board: Array[Any], sent: int, elapsed: float) -> int:
-    """How many more may be sent, by all limits but the connection's."""
+    """The number of messages that all limits except the connection's allow to send now."""
     in_flight = sum(board[place] for place in job.senders) - sum(board[place] for place in job.receivers)
     allowed = job.in_flight - in_flight if job.in_flight else WRITE_MESSAGES
     if job.count is not None:

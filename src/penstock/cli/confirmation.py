@@ -21,7 +21,7 @@ def confirm(what: str, *, yes: bool, word: str = "", declined: int = FAILED) -> 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(f"{what}: confirm it with --yes", exit_code=WRONG_USE)
     if word:
-        agreed = click.prompt(f"{what}\nType {word} to go on", default="", show_default=False, err=True) == word
+        agreed = click.prompt(f"{what}\nType {word} to continue", default="", show_default=False, err=True) == word
     else:
         agreed = click.confirm(f"{what}. Go on?", err=True)
     if not agreed:

@@ -33,15 +33,15 @@ def command() -> None:
 
 
 @command.command("list", short_help="List connections.")
-@click.option("--protocol", metavar="NAME", default="", help="Only of this protocol.")
-@click.option("--contains", metavar="TEXT", default="", help="Only with this in address, subject or user.")
+@click.option("--protocol", metavar="NAME", default="", help="Only those of this protocol.")
+@click.option("--contains", metavar="TEXT", default="", help="Only those with this text in address, subject or user.")
 @click.option("--throttled", is_flag=True, help="Only throttled ones.")
 @click.option("--queue", metavar="NS/QUEUE", default="", help="Only consumers of this queue.")
 @click.option(
     "--sort",
     type=click.Choice(["id", "out", "input_bytes", "output_bytes"]),
     default="id",
-    help="Sort by it.",
+    help="Sort by this column.",
 )
 @page_options
 @api_options
@@ -92,14 +92,14 @@ def show(connection: int, as_json: bool, api: Api) -> None:
 @api_options
 @json_option
 def close(connection: int, yes: bool, as_json: bool, api: Api) -> None:
-    """Close a connection. Its messages go back to their queues.
+    """Close a connection. Its messages return to their queues.
 
     \b
     Examples:
       penstock connections close 17
       penstock connections close 17 --yes
     """
-    confirm(f"This closes connection {connection}, and its messages go back", yes=yes)
+    confirm(f"This closes connection {connection} and returns its messages to their queues", yes=yes)
     done = api.ask("close-connection", Done, str(connection))
     text = f"connection {connection} is closed"
     print_done({"connection": connection, "closed": done.done}, text, as_json=as_json)

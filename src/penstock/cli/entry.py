@@ -1,4 +1,4 @@
-"""The entry point: so light that Ctrl-C works while the rest is still being imported."""
+"""The entry point. It imports so little that Ctrl-C works while the rest is still being imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> None:
     if compiled.refusal:
         print(f"penstock: {compiled.refusal}", file=sys.stderr)
         sys.exit(2)  # wrong use; the module with its name can't be imported now
-    gc.disable()  # until the command is imported: the objects of modules stay anyway
+    gc.disable()  # while the command is imported: the objects of modules are never freed
     try:
         from penstock.cli.process_arguments import hide_passwords  # noqa: PLC0415 - as early as possible
 

@@ -17,7 +17,7 @@ from penstock.client.hosts import none_serves
 from penstock.client.options import ClientOptions
 from penstock.client.urls import Address, parse
 
-#: One host's result: its address, and either times in ms and its ailment, or the reason why it does not serve.
+#: One host's result: its address, and either times in ms and its health problem, or the reason why it does not serve.
 PingResult = dict[str, Any]
 
 
@@ -34,7 +34,7 @@ def command(url: str, count: int, interval: float, retry: float, as_json: bool) 
     Some protocols have a ping ({pinging}) and a health check. With the others, a connection that is accepted and not
     closed at once counts as an answer. URL is of one of these: {urls}
 
-    Of several hosts (a,b) each one's state is shown: one serves, and standbys refuse connections.
+    With several hosts (a,b), the state of each is shown: one serves, and standbys refuse connections.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def _line(result: PingResult) -> str:
 
 
 async def _round(addresses: tuple[Address, ...], options: ClientOptions, until: float) -> list[PingResult]:
-    """The result of each host. Of several it is enough that one serves; if none does, their errors are raised."""
+    """The result of each host. Raises ClientError if none of them serves."""
     if len(addresses) > 1:
         options = replace(options, reconnect=False, timeout=min(options.timeout, options.connect_timeout))
     while True:

@@ -59,7 +59,7 @@ def command(**flags: Any) -> int:
     Everything that flows through the queues becomes tables in the lake, and a report in
     LAKE/insight/report.html. Ctrl-C stops everything in order; the next start continues where it stopped.
 
-    For production, run the parts by themselves: `penstock serve` and `penstock pipeline`, on your own Spark.
+    For production, run the parts separately: `penstock serve`, and `penstock pipeline` on your own Spark.
 
     \b
     Examples:
@@ -151,7 +151,7 @@ def _demo(stack: Stack, report: Any, interrupted: threading.Event, *, as_json: b
 
 
 def _show_addresses(stack: Stack, login: LoginLink | None, *, as_json: bool) -> None:
-    """Where everything is, and what to try."""
+    """Print the addresses and folders, and commands to try."""
     addresses, options, spark = stack.broker.addresses, stack.options, stack.pipelines.spark
     if as_json:
         console = {"console": login.link} if login else {}
@@ -179,9 +179,9 @@ def _show_addresses(stack: Stack, login: LoginLink | None, *, as_json: bool) -> 
 
 def _console_lines(addresses: dict[str, str], login: LoginLink | None) -> list[str]:
     if login is not None:
-        return ["See and steer it in a browser; this link logs in until Ctrl-C:", f"  {login.link}", ""]
+        return ["Inspect and control it in a browser; this link logs in until Ctrl-C:", f"  {login.link}", ""]
     if "http" in addresses:
-        return ["See and steer it in a browser, with an admin token:", f"  {addresses['http']}/", ""]
+        return ["Inspect and control it in a browser, with an admin token:", f"  {addresses['http']}/", ""]
     return []
 
 
@@ -194,7 +194,7 @@ def _reading_line(lake: str) -> str:
 
 
 def _command_folder() -> str:
-    """The folder of our commands, as a prefix of their names; empty if the shell finds them there by itself."""
+    """The folder of our commands, as a prefix of their names; empty if it is on the PATH."""
     folder = Path(sys.executable).parent
     found = shutil.which("penstock")
     return "" if found and Path(found).parent == folder else f"{os.path.relpath(folder)}/"

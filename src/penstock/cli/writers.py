@@ -18,7 +18,7 @@ COLUMNS = ("WRITER", "OWNER", "EPOCH", "PARTITIONS", "SEEN")
 def command() -> None:
     """Writers through the Flight endpoint (Spark, mostly) whose chunks the broker remembers, so that none counts twice.
 
-    This takes a token with a right on all queues.
+    This requires a token with a right on all queues.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def list_writers(as_json: bool, want: ListRange, api: Api) -> None:
 def drop(writer: str, as_json: bool, api: Api) -> int:
     """Forget a writer, and free its name. What it has published stays.
 
-    For writers that will not come back: one that repeats a chunk after that publishes it twice.
+    Use this for writers that will not come back: a writer that repeats a chunk afterwards publishes it twice.
 
     \b
     Examples:

@@ -1,13 +1,13 @@
-"""Everything on one machine, for ``penstock up`` and its demonstration; PostgreSQL and brokers of it serve tests, too.
+"""Brokers, Spark and PostgreSQL on one machine, for ``penstock up``, its demonstration, and the tests.
 
 ::
 
     stack       what ``penstock up`` runs: a broker and pipelines, and with a PostgreSQL pair a second broker
-    processes   child processes that end with us, and the lock that all of a run hold
+    processes   child processes that end with us, and the lock that all processes of a run share
     broker      ``penstock serve`` as a child process
     pipelines   the child process with Spark, and the messages to and from it; ``driver`` is its main module
     postgresql  PostgreSQL servers in a folder, alone or with a synchronous standby
-    failover    such a pair with two brokers, of which the demonstration kills one each
+    failover    such a pair and two brokers: the demonstration kills one broker and the primary
     run         the demonstration: traffic, then a comparison of all counts
     traffic     sample traffic through all three protocols, counted by its clients
     agreement   compares the clients' counts, the journal and the tables

@@ -80,7 +80,7 @@ def failed(failures: dict[str, Exception]) -> Failed:
 
 
 def _summary(error: Exception) -> str:
-    """One line of what may be a page. Java's message begins with a colon, below a line that says nothing."""
+    """One line of an error that may fill a page: Java's own message, which begins with a colon, or the first line."""
     lines = lines_of(error)
     return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
 

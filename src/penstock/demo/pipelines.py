@@ -1,7 +1,7 @@
 """The child process with Spark: ``archive`` and ``insight`` share one session in it.
 
-Its standard input is one line, the task; it stops when that input ends. Its output is a JSON value per line. Lines that
-are none of ours come from Spark and are ignored.
+Its standard input is one line, the task; it stops when that input ends. Its output has one JSON value per line. All
+other lines come from Spark and are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SparkReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """The pipelines can't go on."""
+    """The pipelines can't continue."""
 
     reason: str
 

@@ -94,9 +94,9 @@ class Server:
         secret.write_text(self.password)
         self._own(secret)
         secret.chmod(0o600)
-        who = ["--username", ROLE, "--pwfile", str(secret), "--auth", "scram-sha-256"]
-        what = ["--no-sync", "--encoding", "UTF8", "--locale", "C", "--no-instructions"]
-        self._run("initdb", "--pgdata", str(self.data), *who, *what)
+        account = ["--username", ROLE, "--pwfile", str(secret), "--auth", "scram-sha-256"]
+        options = ["--no-sync", "--encoding", "UTF8", "--locale", "C", "--no-instructions"]
+        self._run("initdb", "--pgdata", str(self.data), *account, *options)
         secret.unlink()
 
     def copy_of(self, primary: Server, name: str) -> None:
@@ -255,14 +255,14 @@ class Pair:
     def make_synchronous(self) -> None:
         """Make the primary wait for the standby."""
         self.primary.configure("synchronous_standby_names", "standby")
-        asked = "select 1 from pg_stat_replication where sync_state = 'sync' and state = 'streaming'"
-        wait_for(lambda: self.primary.execute(asked), "the standby does not follow")
+        query = "select 1 from pg_stat_replication where sync_state = 'sync' and state = 'streaming'"
+        wait_for(lambda: self.primary.execute(query), "the standby does not follow")
 
     def url(self, database: str = "postgres") -> str:
         """The URL of a database on the server that accepts writes."""
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in (self.primary, self.standby))
-        who = f"{ROLE}:{self.primary.password}"
-        return f"postgresql://{who}@{hosts}/{database}?target_session_attrs=read-write"
+        credentials = f"{ROLE}:{self.primary.password}"
+        return f"postgresql://{credentials}@{hosts}/{database}?target_session_attrs=read-write"
 
     def fail_over(self) -> None:
         """Kill the primary, promote the standby and swap the roles. ``url`` still names both."""
@@ -277,12 +277,12 @@ class Pair:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def wait_for(what: Callable[[], Any], otherwise: str) -> None:
-    """Poll until it is true. Raises ProcessFailed after PATIENCE."""
+def wait_for(condition: Callable[[], Any], failure: str) -> None:
+    """Poll until the condition is true. Raises ProcessFailed with the text ``failure`` after PATIENCE."""
     deadline = time.monotonic() + PATIENCE
-    while not what():
+    while not condition():
         if time.monotonic() > deadline:
-            raise ProcessFailed(otherwise)
+            raise ProcessFailed(failure)
         time.sleep(0.02)
 
 
@@ -314,10 +314,10 @@ def _account() -> pwd.struct_passwd | None:
     """The account that runs it; None for our own."""
     if os.geteuid() != 0:
         return None
-    there = {each.pw_name: each for each in pwd.getpwall()}
+    accounts = {each.pw_name: each for each in pwd.getpwall()}
     for name in USERS:
-        if name in there:
-            return there[name]
+        if name in accounts:
+            return accounts[name]
     raise ProcessFailed(f"PostgreSQL must not run as root, and there is no other user: {' or '.join(USERS)}")
 
 

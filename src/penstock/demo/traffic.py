@@ -1,7 +1,7 @@
-"""Sample traffic through all three protocols: what a few queues see in a day, in seconds.
+"""Sample traffic through all three protocols: a day of a few queues, within seconds.
 
-Not everything goes well: some messages are rejected, expire, are given back, or lose their connection until their
-retries run out, and some are left over. The clients count what they do, for a comparison with the tables.
+Some messages are rejected, expire, are returned, or lose their connection until their retries run out; some are left.
+The clients count what they do, for a comparison with the tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Addresses(Struct, frozen=True):
 
 
 class ClientCounts(Struct):
-    """The messages of one run: by queue what became of them, dead letters by queue and reason."""
+    """The messages of one run, by queue and outcome; dead letters by queue and reason."""
 
     run: str
     published: Counter[str] = field(default_factory=Counter)
@@ -139,7 +139,7 @@ def _payments(addresses: Addresses, counts: ClientCounts) -> None:
 
 
 def _transfers(addresses: Addresses, counts: ClientCounts, losses: Sequence[Loss]) -> Iterator[str]:
-    """Confirm each, while one part after the other is killed. The client repeats requests without an answer."""
+    """Publish with confirmation while one process after the other is killed. The client repeats unanswered requests."""
     yield "Kokaq: transfers, each confirmed, whatever is lost"
     url = f"kokaq://{addresses.kokaq}/{TRANSFERS}"
     with connect(url, reconnect=True, idempotent=True, timeout=TRANSFER_SECONDS) as client:

@@ -1,6 +1,6 @@
-"""One query in its own in-memory database, without access to files or networks, its settings locked.
+"""Runs one query in its own in-memory database, without access to files or networks, and with locked settings.
 
-It contains nothing that could be changed, so it is read-only; statements that are not queries get an error.
+The database contains no data of its own, so queries cannot change anything; other statements are refused.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pyarrow as pa
 THREADS = 2
 #: Rows per batch of a result.
 BATCH_ROWS = 10_000
-#: Types that Arrow would convert: 2^128 - 1 to -1, bit strings and large integers to bytes.
+#: Types without an exact Arrow type: it would turn 2^128 - 1 into -1, bit strings and large integers into bytes.
 _NOT_IN_ARROW = re.compile(r"\b(UHUGEINT|BIGNUM|BIT)\b")
 #: A path that is never opened.
 NOWHERE = "none"
-_QUESTIONS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+_QUERIES = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 _SETTINGS = (
     "set python_enable_replacements = false",  # else variables of this program would be tables
     "set autoinstall_known_extensions = false",
@@ -66,7 +66,7 @@ def database(memory_bytes: int) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def run(connection: duckdb.DuckDBPyConnection, text: str, tables: Mapping[str, Any]) -> pa.RecordBatchReader:
-    """Run a query and return its result in batches. ``tables`` are all it can see. Raises BadQuery."""
+    """Run a query, which sees only ``tables``, and return its result in batches. Raises BadQuery."""
     for name, rows in tables.items():
         connection.register(name, rows)
     with explained(text, tables):
@@ -75,7 +75,7 @@ def run(connection: duckdb.DuckDBPyConnection, text: str, tables: Mapping[str, A
             raise BadQuery("there is no statement; example: select queue, ready from queues")
         if len(statements) > 1:
             raise BadQuery(f"there are {len(statements)} statements; send one at a time")
-        if statements[0].type not in _QUESTIONS:
+        if statements[0].type not in _QUERIES:
             kind = statements[0].type.name
             raise BadQuery(f"{kind} is not possible: the tables are read-only. A query begins with SELECT or WITH")
         connection.execute(text)

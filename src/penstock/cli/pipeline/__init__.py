@@ -1,7 +1,8 @@
 """``penstock pipeline``: ready-made Spark pipelines, a module each with its flags.
 
-flags       those that several share
-running     Spark's session, signals, and the result; ``progress`` shows the rest of the time how far a pipeline is
+flags       the flags that several pipelines share
+running     Spark's session, signals, and the result
+progress    the display of a running pipeline
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from penstock.cli.pipeline.flags import EXIT_CODES
     epilog=EXIT_CODES,
 )
 def command() -> None:
-    """Ready-made Spark pipelines. docs/pipelines.md describes the tables that they make.
+    """Ready-made Spark pipelines. docs/pipelines.md describes their tables.
 
     \b
     Examples:

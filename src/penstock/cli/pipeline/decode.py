@@ -26,7 +26,7 @@ _CAPTURES = [
     click.option(
         "--port", "ports", type=click.IntRange(1, 65535), multiple=True, help="Only these ports, of packet captures."
     ),
-    click.option("--payloads", is_flag=True, help="Keep the payloads, too."),
+    click.option("--payloads", is_flag=True, help="Include the payloads."),
 ]
 
 
@@ -58,5 +58,5 @@ def command(files: tuple[str, ...], **flags: Any) -> int:
         note(f"{done.frames:,} frames and {done.errors:,} errors in {len(found):,} files, {done.seconds:.1f} s")
         say(flags["output"])
     else:
-        note(f"interrupted: {flags['output']} is as it was before")
+        note(f"interrupted: {flags['output']} is unchanged")
     return 0 if done.whole else INTERRUPTED

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def started(name: str, flags: dict[str, Any]) -> Iterator[tuple[SparkSession, RunControl]]:
-    """A Spark session, and how to run something on it. The progress of both is shown."""
+    """A Spark session, and the controls of a run on it. Displays the progress of both."""
     shows = progress_display(flags["as_json"])
     with shows as shown, _session(name, flags, shown) as spark, _running(flags, shown) as run:
         yield spark, run
@@ -73,7 +73,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _running(flags: dict[str, Any], shown: ProgressDisplay) -> Iterator[RunControl]:
-    """Ctrl-C and SIGTERM stop it cleanly."""
+    """The controls of a run, which Ctrl-C and SIGTERM stop cleanly."""
     from penstock.spark.pipelines.run import RunControl  # noqa: PLC0415
 
     stop = threading.Event()
