@@ -79,10 +79,10 @@ def broker(tmp_path: Path, path: str) -> Broker:
     [
         (["serve"], "--lines ADDR Speak Lines here. [default: 127.0.0.1:9777]"),
         (["up"], "--lines ADDR Speak Lines here. [default: 127.0.0.1:9777]"),
-        (["send"], "Some protocols say when a message is on disk (Kokaq, Lines)"),
+        (["send"], "Some protocols confirm when a message is on disk (Kokaq, Lines)"),
         (["send"], "URL is of one of these: phpmq://, sspq://, kokaq://, lines://"),
-        (["send"], "Time to live in seconds; 0 is for ever. PHPMQ, Kokaq."),
-        (["ping"], "Some protocols have a question for it (Kokaq, Lines)"),
+        (["send"], "Time to live in seconds; 0 is unlimited. PHPMQ, Kokaq."),
+        (["ping"], "Some protocols have a ping (Kokaq, Lines)"),
         (["pipeline", "decode"], "[phpmq|sspq|kokaq|lines]"),
     ],
 )
