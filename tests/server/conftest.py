@@ -13,14 +13,14 @@ from support.brokers import BrokerProcess, Peer, make_certificate
 from support.raw import Kokaq
 
 TRANSPORTS = ("tcp", "unix", "tls")
-#: SSPQ has one queue for each listener, and each test wants a queue of its own.
+#: SSPQ has one queue per listener, and each test needs a queue of its own.
 SSPQ_LISTENERS = 90
 
 PeerT = TypeVar("PeerT", bound=Peer)
 
 
 def _tables(folder: Path, certificate: tuple[Path, Path] | None) -> str:
-    """Listeners in the order of TRANSPORTS, then, on TCP, the special ones that ``Rig.special`` knows."""
+    """Listeners in the order of TRANSPORTS, followed, on TCP, by those of ``Rig.special``."""
     tables: list[str] = []
 
     def add(protocol: str, transport: str, **options: object) -> None:
@@ -61,7 +61,7 @@ SPECIAL = {
 
 
 class Rig:
-    """The broker as one test sees it: over one transport, with queues that no other test uses."""
+    """One test's access to the broker: over one transport, with queues that no other test uses."""
 
     _numbers = count()
     _listeners: ClassVar = {transport: count() for transport in TRANSPORTS}
@@ -83,11 +83,11 @@ class Rig:
         return self._dial(Kokaq, self.address("kokaq"))
 
     def sspq(self) -> Peer:
-        """A connection to an SSPQ listener that is this test's own."""
+        """A connection to this test's own SSPQ listener."""
         return self._dial(Peer, self.address("sspq"))
 
     def address(self, protocol: str) -> str:
-        """Where a protocol's listener is on this transport; SSPQ's is this test's own."""
+        """The address of a protocol's listener on this transport; for SSPQ, of this test's own listener."""
         number = TRANSPORTS.index(self.transport)
         if protocol == "sspq":
             self._take_listener()
@@ -106,14 +106,14 @@ class Rig:
             assert self._sspq < SSPQ_LISTENERS, "more tests than listeners: raise SSPQ_LISTENERS"
 
     def special(self, which: str) -> Peer:
-        """A connection to one of the listeners with other options, over TCP."""
+        """A connection to one of the listeners with special options, over TCP."""
         protocol, number = SPECIAL[which]
         peer = (Kokaq if protocol == "kokaq" else Peer)(self.broker.address(protocol, number))
         self._peers.append(peer)
         return peer
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         for peer in self._peers:
             peer.close()
 
@@ -139,7 +139,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory, certificate: tuple[Path, Pa
 
 @pytest.fixture(params=TRANSPORTS)
 def rig(request: pytest.FixtureRequest, broker: BrokerProcess, certificate: tuple[Path, Path] | None) -> Iterator[Rig]:
-    """Over each transport in turn."""
+    """A rig for each transport."""
     if request.param == "tls" and certificate is None:
         pytest.skip("openssl is not installed: no certificate to test TLS with")
     rig = Rig(broker, request.param)
@@ -149,7 +149,7 @@ def rig(request: pytest.FixtureRequest, broker: BrokerProcess, certificate: tupl
 
 @pytest.fixture
 def tcp_rig(broker: BrokerProcess) -> Iterator[Rig]:
-    """For what does not depend on the transport."""
+    """A rig over TCP, for rules that do not depend on the transport."""
     rig = Rig(broker, "tcp")
     yield rig
     rig.close()

@@ -1,5 +1,5 @@
 """A disk that fills: publishing is refused in time, consuming goes on to the last message, compaction frees as it goes;
-and when somebody else fills it all the same, the broker waits for room.
+and if another program fills it, the broker waits for space.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def start(disk: Disk, min_free: int, retention: Retention | None = None) -> tupl
 
 
 def publish_until_refused(opened: Opened, connection: Connection, queue: Queue, payload: bytes) -> int:
-    """Publish, and never look at the disk: counting has to do. Returns how many came in."""
+    """Publish without measuring the disk, to test the broker's accounting alone. Returns the number of accepted ones."""
     count = 0
     while True:
         done = opened.engine.broker.publish(connection, queue, [payload] * 8, MORNING)
@@ -51,7 +51,7 @@ def publish_until_refused(opened: Opened, connection: Connection, queue: Queue, 
 
 
 def consume_all(opened: Opened, connection: Connection, queue: Queue) -> int:
-    """Take and acknowledge one after the other, each in a commit of its own: what costs most space."""
+    """Receive and acknowledge one by one, each in a commit of its own, which costs the most space."""
     count = 0
     while outs := opened.engine.broker.lock(connection, queue, MORNING):
         (out,) = outs
@@ -76,7 +76,7 @@ def test_the_mark_is_passed_and_passed_back_with_some_slack() -> None:
     assert not has_changed(8 * MIB)
     assert has_changed(8 * MIB - 1)
     assert broker.publish(connection, queue, [b"no"], MORNING).refusal is PublishRefusal.DISK
-    assert not has_changed(9 * MIB - 1)  # more than the mark, but not enough to let publishers in again
+    assert not has_changed(9 * MIB - 1)  # above the mark, but not enough to accept publishes again
     assert broker.disk_full
     assert has_changed(9 * MIB)
     assert broker.publish(connection, queue, [b"yes"], MORNING).accepted == 1
@@ -122,7 +122,7 @@ def test_on_a_small_disk_publishing_stops_in_time_and_consuming_makes_room(small
 def test_everything_that_was_let_in_can_leave_one_commit_each_though_nothing_is_given_back(
     min_free: int, size: int
 ) -> None:
-    """Retention keeps all of it, so room for every acknowledgement must be left when publishing is refused."""
+    """Retention keeps everything, so refusal must leave room for every acknowledgement."""
     disk = SimDisk()
     disk.space = 2 * MIB
     opened, connection, queue = start(disk, min_free, Retention())
@@ -136,7 +136,7 @@ def test_everything_that_was_let_in_can_leave_one_commit_each_though_nothing_is_
 
 
 def test_refusing_begins_in_time_while_nothing_gets_to_the_disk() -> None:
-    """However fast publishers are: what is staged and on its way counts, not what the disk said a second ago."""
+    """With any publishing rate, because staged and in-flight bytes count, not the disk's size a second ago."""
     disk = SimDisk()
     disk.space = 20 * MIB
     opened, connection, queue = start(disk, 4 * MIB)
@@ -164,7 +164,7 @@ def test_a_single_publish_larger_than_the_room_is_refused() -> None:
 
 
 def half_alive(disk: SimDisk, segments: int) -> tuple[Opened, Connection, Queue]:
-    """A journal of so many segments past retention, of which a little less than half is alive, in every segment."""
+    """A journal past retention, in whose every segment a little less than half is alive."""
     opened, connection, queue = start(disk, 0)
     broker, engine = opened.engine.broker, opened.engine
     other = broker.create_queue("default", "other", MORNING)
@@ -181,7 +181,7 @@ def half_alive(disk: SimDisk, segments: int) -> tuple[Opened, Connection, Queue]
 
 
 def test_compaction_needs_room_for_one_segment_not_for_all_it_copies() -> None:
-    """As with 2.6 GB of journal and 1.1 GB free: all copies together would fill the disk."""
+    """As with a journal of 2.6 GB and 1.1 GB free, where copying all at once would fill the disk."""
     disk = SimDisk()
     opened, connection, queue = half_alive(disk, 20)
     before = disk.space - disk.left
@@ -208,7 +208,7 @@ def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_ba
     disk.space -= disk.left
     disk.space += 300_000
     position = opened.engine.log.end
-    assert retain(opened.upkeep, MORNING) == 0  # in every segment are some to be copied
+    assert retain(opened.upkeep, MORNING) == 0  # every segment contains some to copy
     assert opened.engine.log.end == position
     segments = opened.upkeep.log.extents()
     while queue.ready and opened.engine.broker.lowest_position() < segments[3].first:
@@ -216,7 +216,7 @@ def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_ba
     opened.engine.commit(MORNING)
     plan = opened.upkeep.plan(MORNING)
     assert [step.size == 0 for step in plan.steps[:4]] == [True, True, True, False]
-    assert retain(opened.upkeep, MORNING) == len(plan.steps)  # what goes first makes room for the rest
+    assert retain(opened.upkeep, MORNING) == len(plan.steps)  # the first deletions make room for the rest
     assert disk.left > 2 * MIB
     opened.engine.log.close()
 
@@ -258,8 +258,8 @@ def test_space_is_given_back_without_room_for_a_checkpoint() -> None:
     assert disk.left > 2 * MIB
 
 
-def test_a_disk_that_somebody_fills_stops_the_broker_and_loses_nothing(small_disk: Path) -> None:
-    """A real file system, really full: nothing is confirmed, and the same write goes on when there is room."""
+def test_a_disk_that_another_program_fills_stops_the_broker_and_loses_nothing(small_disk: Path) -> None:
+    """On a real file system that is full, nothing is confirmed, and the same write resumes when there is room."""
     ballast = small_disk / "somebody-elses-file"
     opened, connection, queue = start(RealDisk(small_disk), 0)
     engine, broker = opened.engine, opened.engine.broker
@@ -288,7 +288,7 @@ def test_a_disk_that_somebody_fills_stops_the_broker_and_loses_nothing(small_dis
 
 
 def _fill(ballast: Path) -> None:
-    """Write until a file system takes nothing more."""
+    """Write until the file system is full."""
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(512))

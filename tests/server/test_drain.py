@@ -1,4 +1,4 @@
-"""How a broker ends: a drain on the first signal, at once on the second, and for good when its disk fails."""
+"""How a broker stops: it drains on the first signal, exits at once on the second, and ends when its disk fails."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def broker(tmp_path: Path) -> BrokerProcess:
 
 
 def test_the_ready_file(broker: BrokerProcess) -> None:
-    """It has the real addresses, and is removed at exit."""
+    """It contains the real addresses, and is removed at exit."""
     with broker:
         ready = json.loads(broker.ready.read_text())
         assert broker.process is not None
@@ -134,7 +134,7 @@ def test_a_clean_checkpoint_is_written(broker: BrokerProcess) -> None:
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    """While a peer takes nothing, a drain waits for it; a second signal does not."""
+    """A drain waits for a peer that reads nothing; a second signal does not."""
     broker = BrokerProcess(tmp_path, LISTENERS, drain_seconds=60)
     with broker:
         kokaq_peer = broker.dial("kokaq", kind=Kokaq).make("default/q")
@@ -157,7 +157,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 
 def test_a_drain_has_its_limit(tmp_path: Path) -> None:
-    """A peer that takes nothing holds a stop up for drain_seconds, and no longer."""
+    """A peer that reads nothing delays a stop by drain_seconds at most."""
     with BrokerProcess(tmp_path, LISTENERS, drain_seconds=0.5) as broker:
         deaf = broker.dial("phpmq")
         deaf.send(*[publish("big", bytes(2**20), 0) for _ in range(30)], consume("big", 30))
@@ -182,19 +182,19 @@ def test_dead_letters_can_be_switched_off_later(tmp_path: Path) -> None:
 
 
 def test_a_start_on_a_full_disk(tmp_path: Path) -> None:
-    """Publishing is refused from the first connection on, and health says why; the broker does not end."""
+    """Publishing is refused from the first connection on, and the health check says why; the broker keeps running."""
     with BrokerProcess(tmp_path, f"{LISTENERS}\n[journal]\nmin_free_bytes = {2**60}") as broker:
         peer = broker.dial("kokaq", kind=Kokaq).make("default/q")
         assert peer.ask(PUSH, "default/q", b"m").outcome == FAIL_INFRA
         health = read_answer(peer.send(kokaq(NOP, type_byte=0x42)))
         assert (health.outcome, b"disk" in health.fields[SOURCE]) == (FAIL_INFRA, True)
-        assert peer.ask(NOP).outcome == SUCCESS_OK  # a ping is no question about health
+        assert peer.ask(NOP).outcome == SUCCESS_OK  # a ping does not check health
         assert broker.stop() == 0
 
 
 def test_a_failed_disk_ends_the_broker(tmp_path: Path) -> None:
-    """ "A failed fsync is fatal: stop confirming, stop the broker": here a file that may not grow. What was confirmed
-    is there after a start on a mended disk; what was not confirmed was not shown either."""
+    """ "A failed fsync is fatal: stop confirming, stop the broker": here a file that may not grow. Confirmed
+    messages are there after a start on a repaired disk; unconfirmed ones were not delivered either."""
     quiet = "\n[journal]\nmin_free_bytes = 0\nsegment_bytes = 1073741824"
     with BrokerProcess(tmp_path, LISTENERS + quiet, largest_file=8 * 2**20) as broker:
         publisher = broker.dial("kokaq", kind=Kokaq).make("default/q")

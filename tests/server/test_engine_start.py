@@ -1,4 +1,4 @@
-"""Opening a data folder: what a start makes of damage that a log alone can't see."""
+"""Opening a data folder: damage that only the engine can detect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_logged() -> 
     queue = opened.engine.broker.queue("default", "q")
     assert queue is not None
     peer = opened.engine.broker.connections[1]
-    for _ in range(60):  # history enough to be worth trimming
+    for _ in range(60):  # enough history to trim
         opened.engine.broker.delete_message(peer, queue, publish(opened), MORNING)
         opened.engine.commit(MORNING)
     opened.upkeep.checkpoint(MORNING)
@@ -43,7 +43,7 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_logged() -> 
     disk.crash("all")
     disk.unlink("tail")
     disk.sync()
-    disk.flip(newest.name, 8 * (newest.blocks_end - 16))  # the last block: it has the copies
+    disk.flip(newest.name, 8 * (newest.blocks_end - 16))  # the last block contains the copies
     again = open_folder(disk, MORNING, SMALL, Retention(age=0, bytes=1))
     assert again.report[-1] == "3 live messages cannot be read, and are set aside"
     again.engine.commit(MORNING)

@@ -1,4 +1,4 @@
-"""Clients as they exist in the field, byte for byte: the public PHP library, and the public Python SSPQ client."""
+"""Existing clients, byte for byte: the public PHP library, and the public Python SSPQ client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ZEROS = b"0" * 26
 
 
 class PhpClient:
-    """Writes compact, 32 wide messages in chunks of 1,024 bytes; reads a number of packets that it has fixed."""
+    """Writes compact, 32-wide messages in chunks of 1,024 bytes; reads a fixed number of packets."""
 
     def __init__(self, peer: Peer, packets: int) -> None:
         self.peer = peer
@@ -38,7 +38,7 @@ class PhpClient:
         self.write(b"H0100402P01" + str(len(name)).zfill(29).encode() + name + b"P03" + ZEROS + b"032" + number)
 
     def read(self) -> dict[bytes, bytes]:
-        """A message as the library reads it: an 8-byte header, then its own number of packets, 32 bytes and content."""
+        """Read a message as the library does: an 8-byte header, then its fixed number of packets."""
         assert self.peer.read(8)[:6] == b"H01003"
         packets = {}
         for _ in range(self.packets):
@@ -58,7 +58,7 @@ def test_a_php_client_that_publishes_and_hangs_up(rig: Rig) -> None:
 
 @pytest.mark.parametrize("ttl", [b"0", b"3600"])
 def test_a_php_client_that_knows_four_packets(rig: Rig, ttl: bytes) -> None:
-    """The library of the newest document: producer and consumer are connections of their own, with four packets."""
+    """The library of the newest document: producer and consumer use separate connections, with four packets."""
     producer = PhpClient(rig.phpmq(), 4)
     consumer = PhpClient(rig.phpmq(), 4)
     producer.publish(rig.name, b"x" * 5000, ttl)
@@ -72,7 +72,7 @@ def test_a_php_client_that_knows_four_packets(rig: Rig, ttl: bytes) -> None:
 
 
 def test_a_php_client_that_knows_three_packets(rig: Rig) -> None:
-    """The public library as it is, at the default listener: its consumer has only sent 002, and reads three packets."""
+    """The public library, unmodified, at the default listener: its consumer only sends 002, and reads three packets."""
     producer = PhpClient(rig.phpmq(), 3)
     consumer = PhpClient(rig.phpmq(), 3)
     consumer.consume(rig.name, 5)
@@ -86,7 +86,7 @@ def test_a_php_client_that_knows_three_packets(rig: Rig) -> None:
 
 @pytest.mark.parametrize("pinned", [False, True])
 def test_a_php_consumer_that_knows_three_packets_in_mixed_company(tcp_rig: Rig, pinned: bool) -> None:
-    """Others publish with a TTL: it has published on its own connection, or comes to a listener with dialect=32."""
+    """While others publish with a TTL, it has published on its own connection, or uses a listener with dialect=32."""
     client = PhpClient(tcp_rig.special("phpmq 32") if pinned else tcp_rig.phpmq(), 3)
     if not pinned:
         client.publish(tcp_rig.name + "x", b"")
@@ -99,7 +99,7 @@ def test_a_php_consumer_that_knows_three_packets_in_mixed_company(tcp_rig: Rig, 
 
 
 class SspqClient:
-    """Reads with one call of recv for the header and one for the payload, and believes what it gets."""
+    """Reads with one recv for the header and one for the payload, and trusts their lengths."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -118,7 +118,7 @@ class SspqClient:
 
 @pytest.mark.parametrize("size", [1, 100, 1400, 8000])
 def test_an_sspq_client_that_reads_once_gets_small_messages_whole(rig: Rig, size: int) -> None:
-    """A package leaves in one write, so a client that takes a short read for the whole is right most of the time."""
+    """A package leaves in one write, so a client that mistakes a short read for the whole works most of the time."""
     producer, consumer = SspqClient(rig.sspq()), SspqClient(rig.sspq())
     for number in range(20):
         producer.send(bytes((number,)) * size, 3)

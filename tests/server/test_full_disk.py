@@ -1,4 +1,4 @@
-"""A real broker on a disk that is full: it never ends by itself, says what is wrong, and goes on when there is room."""
+"""A real broker on a full disk: it keeps running, reports the problem, and resumes when there is space."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WAITS = "the broker cannot start yet: it waits for room on the disk"
 
 
 class Disk:
-    """A broker on a disk whose size the test sets."""
+    """A broker on a disk whose size the test controls."""
 
     def __init__(self, folder: Path, *, min_free: int = 0, segment: int = 16 * MIB, retention: int = 0) -> None:
         self.capacity = folder / "capacity"
@@ -77,7 +77,7 @@ def test_ready_is_said_only_after_the_first_write_is_on_disk(disk: Disk) -> None
         broker.dial("kokaq", kind=Kokaq).make("default/q").push("default/q", b"m")
         assert broker.stop() == 0
         (broker.data / NAME).unlink()
-        disk.resize(used(broker.data) + 400)  # the epoch can be written, a segment can't be begun
+        disk.resize(used(broker.data) + 400)  # the epoch fits, a new segment does not
         broker.begin()
         disk.wait_for(STUCK)
         assert not broker.ready.exists()
@@ -88,7 +88,7 @@ def test_ready_is_said_only_after_the_first_write_is_on_disk(disk: Disk) -> None
         assert broker.stop() == 0
 
 
-def test_consuming_goes_on_from_the_reserve_when_somebody_has_filled_the_disk(disk: Disk) -> None:
+def test_consuming_continues_from_the_reserve_when_the_disk_was_filled(disk: Disk) -> None:
     with disk.broker as broker:
         peer = broker.dial("kokaq", kind=Kokaq).make("default/q")
         for number in range(200):
@@ -104,7 +104,7 @@ def test_consuming_goes_on_from_the_reserve_when_somebody_has_filled_the_disk(di
         assert broker.stop() == 0
 
 
-def test_a_broker_without_any_room_left_waits_tells_why_and_goes_on(disk: Disk) -> None:
+def test_a_broker_without_any_room_left_waits_reports_why_and_resumes(disk: Disk) -> None:
     with disk.broker as broker:
         peer, other = broker.dial("kokaq", kind=Kokaq).make("default/q"), broker.dial("kokaq", kind=Kokaq)
         peer.push("default/q", b"kept")
@@ -138,7 +138,7 @@ def test_a_stop_while_there_is_no_room_ends_and_loses_nothing_that_was_confirmed
 
 
 def test_a_disk_that_publishers_fill_is_emptied_by_consumers_alone(tmp_path: Path) -> None:
-    """Published as fast as it goes until it is refused, then consumed: space comes back, and publishing is let in."""
+    """Publish as fast as possible until refused, then consume: space is freed, and publishing is accepted again."""
     disk = Disk(tmp_path, min_free=2 * MIB, segment=MIB, retention=1)
     disk.resize(24 * MIB)
     with disk.broker as broker:

@@ -1,4 +1,4 @@
-"""What work has left over in memory is given back when the broker rests, and not before."""
+"""A broker returns unused memory to the system when it is idle, and not before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Scene:
         self.memory = IdleMemory(self.runtime, self.log)
 
     def work(self, messages: int) -> None:
-        """Publish so many."""
+        """Publish this many messages."""
         broker = self.runtime.broker
         queue = broker.queue("default", "x") or broker.create_queue("default", "x", 1)
         broker.publish(broker.connect(1, b"test"), queue, [b"x"] * messages, 1)
@@ -56,14 +56,14 @@ def test_the_heap_is_trimmed_once_after_work() -> None:
         scene.work(WORK)
         assert not look(), "there was work just now"
         assert look()
-        assert not look(), "there was none since"
+        assert not look(), "there was no work since"
         scene.work(10)
-        assert [look(), look()] == [False, False], "too little to be worth it"
+        assert [look(), look()] == [False, False], "too little work to be worth it"
 
     live(story)
 
 
-def test_nothing_is_given_back_while_peers_talk() -> None:
+def test_nothing_is_given_back_while_peers_are_active() -> None:
     async def story(scene: Scene) -> None:
         scene.work(WORK)
         for at in range(1, 4):
@@ -80,7 +80,7 @@ def test_blocks_that_were_read_for_a_backlog_are_forgotten() -> None:
         last = scene.log.end - 1
         scene.log.messages([last])
         scene.memory.check()
-        assert scene.log._locator._stretches, "one was asked for just now"
+        assert scene.log._locator._stretches, "a block was read just now"
         scene.memory.check()
         assert not scene.log._locator._stretches
 
@@ -101,7 +101,7 @@ def test_with_many_peers_or_queues_no_one_waits_for_a_full_collection(monkeypatc
     live(story)
 
 
-def test_with_many_messages_out_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_many_messages_out_no_one_waits_for_a_full_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr(idle_memory, "free_spares", lambda: looks.append(1))
     monkeypatch.setattr(idle_memory, "FEW", 10)

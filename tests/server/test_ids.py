@@ -1,4 +1,4 @@
-"""Message IDs: many at once are what one by one are, and no ID of somebody else's is taken for ours."""
+"""Message IDs: batches equal single conversions, and foreign IDs are never mistaken for ours."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_foreign_ids_are_recognised(count: int, bad: bytes) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_raw_ones_of_others_are_0(count: int) -> None:
+def test_foreign_raw_ids_are_0(count: int) -> None:
     made, queue = ids()
     raws = [b"\xff" * 16, *made.raws(queue, range(1, count + 1))]
     assert made.raw_positions(raws) == [0, *range(1, count + 1)]
@@ -71,8 +71,8 @@ def test_an_id_that_was_asked_for_is_the_messages() -> None:
 
 @pytest.mark.parametrize("ends", ["stop", "kill"])
 def test_a_repeated_push_is_answered_with_the_first_uuid_after_a_restart(tmp_path: Path, ends: str) -> None:
-    """Whichever ID the repetition asks for, and whether the first message is still there: from the journal alone, and
-    from a checkpoint."""
+    """For any requested ID, whether or not the first message still exists, from the journal alone and from a
+    checkpoint."""
     asked = {state: os.urandom(16) for state in ("waits", "is gone")}
     request = {state: os.urandom(16) for state in asked}
     with BrokerProcess(tmp_path) as broker:

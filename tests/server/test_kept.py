@@ -1,4 +1,4 @@
-"""Nothing that peers can make grow is forgotten: attributes that can grow are found in the code and must be listed."""
+"""All state that peers can make grow is accounted for: growing attributes are found in the code and must be listed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def says_container(annotation: ast.expr | None) -> bool:
 
 
 def growing_attributes(tree: ast.Module) -> Iterator[str]:
-    """Attributes that are made, or declared, as something that grows: Class.attribute."""
+    """Attributes created or declared with a type that can grow, as Class.attribute."""
     for scope in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
         for node in ast.walk(scope):
             if isinstance(node, ast.AnnAssign):
@@ -66,10 +66,10 @@ def is_passing(place: str) -> bool:
 def test_everything_that_can_grow_is_listed() -> None:
     listed = {place for kept in GROWTH for place in kept.places} | NOT_BY_PEERS.keys()
     missing = {place for place in in_the_code() - listed if not is_passing(place)}
-    assert not missing, "who bounds these? add them to tests/support/growth.py and docs/limits.md"
+    assert not missing, "what bounds these? Add them to tests/support/growth.py and docs/limits.md"
 
 
-def test_nothing_is_listed_that_is_not_there_or_twice() -> None:
+def test_listed_attributes_exist_and_are_unique() -> None:
     places = [place for kept in GROWTH for place in kept.places] + list(NOT_BY_PEERS)
     assert set(places) <= in_the_code()
     assert [place for place, times in Counter(places).items() if times > 1] == []

@@ -1,12 +1,12 @@
-"""kill -9 while clients of all three protocols publish and consume: what was promised to them still holds.
+"""kill -9 while clients of all three protocols publish and consume: every promise to them still holds.
 
 Three rounds in one data folder by default; ``KILL_ROUNDS=200 pytest tests/server/test_killed_under_load.py`` for many.
-After each kill the journal is checked by itself; the next broker then goes on with the same folder. The promises:
+After each kill the journal is checked on its own; then the next broker starts on the same folder. The promises:
 
-* every Push confirmed over Kokaq is delivered, at the latest when everything is taken out in the end;
-* nothing whose settlement was answered, or is in the journal, is ever given out again (the last acknowledgements of
+* every Push confirmed over Kokaq is delivered, at the latest when all queues are emptied at the end;
+* a message whose settlement was answered, or journaled, is never delivered again (the last acknowledgements of
   PHPMQ and SSPQ have no answer, and may be lost with the broker);
-* no queue has lost or invented a message, as the journal alone tells.
+* no queue has lost or invented a message, according to the journal alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from support.raw import (
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
 LISTENERS = "\n".join(f'[[{protocol}]]\naddress = "127.0.0.1:0"' for protocol in ("phpmq", "sspq", "kokaq"))
-#: Small segments, so that kills also fall on their beginnings and on checkpoints.
+#: Small segments, so that kills also hit their beginnings and checkpoints.
 CONFIG = f"{LISTENERS}\n[journal]\nsegment_bytes = 262144"
 QUEUES = ("default/k", "default/p", "default/sspq")
 
@@ -64,9 +64,9 @@ class Ledger:
         self.confirmed: dict[bytes, int] = {}
         self.settled: set[int] = set()
         self.ended: set[int] = set()
-        #: Those of them that were popped: the journal has it before the answer is on its way.
+        #: Popped messages: the journal records a pop before the answer leaves.
         self.popped: set[int] = set()
-        #: Payloads that a client has got.
+        #: Payloads that a client has received.
         self.delivered: set[bytes] = set()
 
     def number(self) -> bytes:
@@ -76,9 +76,9 @@ class Ledger:
             return b"%d." % self._next + b"x" * (self._next * 7919 % 300)
 
     def shown(self, payload: bytes, uuid: bytes) -> None:
-        """A client was given a message: it must not have been settled in an earlier life of the broker."""
+        """Record a delivery, which must not be of a message settled before an earlier kill."""
         position = position_of(uuid)
-        assert position not in self.ended, f"message {position} was given out after the journal had its end"
+        assert position not in self.ended, f"message {position} was delivered after its end was journaled"
         self.delivered.add(payload)
 
 
@@ -112,7 +112,7 @@ def consume_phpmq(peer: Kokaq, ledger: Ledger) -> None:
 
 
 def lock_kokaq(peer: Kokaq, ledger: Ledger) -> None:
-    """Lock and delete; a settlement that is answered is a promise."""
+    """Lock and delete; an answered settlement is a promise."""
     while True:
         answer = peer.ask(ACQUIRE, "default/p")
         if answer.outcome == SUCCESS_OK:
@@ -163,7 +163,7 @@ def live_and_die(broker: BrokerProcess, ledger: Ledger, seconds: float) -> None:
         try:
             client(peer, ledger)
         except (EOFError, OSError):
-            pass  # the broker is gone, as it should be
+            pass  # the broker was killed, as planned
         except BaseException as fault:
             faults.append(fault)
 
@@ -192,7 +192,7 @@ def take_all(peer: Kokaq, queue: str, ledger: Ledger) -> None:
 
 
 def check_journal(data: Path, ledger: Ledger) -> None:
-    """The journal by itself: conservation, and every promise that can be read from it. Works on a copy."""
+    """Check a copy of the journal: conservation, and every promise that it can show."""
     copy = data.with_name("copy")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(data, copy)
@@ -231,7 +231,7 @@ def test_promises_hold_under_kill(tmp_path: Path) -> None:
         assert broker.stop() == 0
     assert len(ledger.confirmed) > 100 * ROUNDS
     assert len(ledger.settled) > 10 * ROUNDS
-    # The answer to a pop may be lost with the broker: the one that was on its way.
+    # The answer to the pop in flight may be lost with the broker.
     missing = [position for payload, position in ledger.confirmed.items() if payload not in ledger.delivered]
     assert ledger.popped.issuperset(missing), "a confirmed message was never delivered"
-    assert len(missing) <= ROUNDS, "more were lost with their answers than were asked for"
+    assert len(missing) <= ROUNDS, "more were lost with their answers than were requested"

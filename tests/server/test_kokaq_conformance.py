@@ -1,4 +1,4 @@
-"""Kokaq as clients see it: every rule of docs/protocols/kokaq.md over real sockets, in bytes. Rules are quoted."""
+"""Every rule of docs/protocols/kokaq.md over real sockets, in bytes. Rules are quoted."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ class TestTaking:
         rig.phpmq().send(publish(rig.name, payload))
         wait_for(lambda: peer.ask(GET, rig.queue).outcome == SUCCESS_OK)
         uuid = peer.ask(PEEK, rig.queue).fields[UUID]
-        read_answer(peer), read_answer(peer)  # the other pieces of that
+        read_answer(peer), read_answer(peer)  # the remaining pieces
         peer.send(kokaq(opcode, rig.queue, b"", {UUID: uuid} if opcode == GET else None, opaque=b"same"))
         pieces = [read_answer(peer) for _ in range(3)]
         assert [piece.outcome for piece in pieces] == [PARTIAL_OK, PARTIAL_OK, SUCCESS_OK]
@@ -386,7 +386,7 @@ class TestOneWay:
         """ "One-way requests are never answered, whatever happens"."""
         peer = rig.kokaq().make(rig.queue)
         for opcode in range(12):
-            if opcode != NOP:  # which has no components
+            if opcode != NOP:  # a Nop has no components
                 peer.send(kokaq(opcode, rig.queue, b"x", type_byte=0xC0))
                 peer.send(kokaq(opcode, f"missing-{rig.name}/q", b"x", type_byte=0xC0))
                 peer.send(kokaq(opcode, None, b"x", {UUID: b"short"}, type_byte=0xC0))
@@ -659,7 +659,7 @@ class TestErrors:
 
 class TestHalfClosed:
     def test_answers_are_still_given(self, tcp_rig: Rig) -> None:
-        """A client that has finished sending gets its answers, and then the end of the connection."""
+        """A client that has finished sending gets its answers, then the end of the stream."""
         tcp_rig.kokaq().make(tcp_rig.queue)
         peer = tcp_rig.kokaq()
         peer.send(*[kokaq(PUSH, tcp_rig.queue, b"m") for _ in range(100)], NOP_BYTES).finish()

@@ -1,4 +1,4 @@
-"""Kokaq peers that follow the document's listings, drawings and gaps as they stand. Rules are quoted from the page."""
+"""Kokaq peers that follow the document's listings, drawings and gaps literally. Rules are quoted from the page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LISTED = 2
 
 
 def listed(opcode: int, queue: str, payload: bytes = b"", uuid: bytes = b"", *, opaque: bytes = b"\0\0\0\1") -> bytes:
-    """A two-way request as the listings have it: metadata is 0x01, payload 0x02, in both headers."""
+    """A two-way request as in the listings: metadata is 0x01, payload 0x02, in both headers."""
     metadata = b"\x01\x04\x20\x00\0\0\0\1\x05\x10" + uuid if uuid else b""
     tag = 2 | bool(uuid)
     return b"\x04\x20\x01\x40" + opaque + bytes((opcode, 2, 0, tag)) + metadata + component(queue, payload, tag=LISTED)
@@ -66,13 +66,13 @@ class TestTags:
         assert self.ask(peer, listed(POP, rig.queue)).payload == b"one"
 
     def test_literal_bytes(self, rig: Rig) -> None:
-        """The answer to Push: the tag of the operation header is the listing's too."""
+        """The answer to Push: the tag of the operation header follows the listing too."""
         rig.kokaq().make(rig.queue)
         peer = rig.kokaq().send(listed(PUSH, rig.queue, b"one"))
         peer.expect(bytes.fromhex("04200100 00000001 07010001 01042000 00000001 0510"))
 
     def test_it_is_the_first_payload_component_that_counts(self, rig: Rig) -> None:
-        """What comes later does not change it, and metadata alone says nothing."""
+        """Later components do not change it, and metadata alone decides nothing."""
         rig.kokaq().make(rig.queue)
         peer = rig.kokaq()
         peer.send(kokaq(GET, None, b"", {UUID: bytes(16)}))
@@ -83,7 +83,7 @@ class TestTags:
         assert [read_answer(drawn).outcome for _ in range(2)] == [SUCCESS_OK] * 2
 
     def test_answers_do_not_depend_on_what_came_in_one_read(self, rig: Rig) -> None:
-        """ "the same bytes … however they are split over reads": an answer is as its request was, and those before."""
+        """ "the same bytes … however they are split over reads": only its request and earlier ones matter."""
         peer = rig.kokaq()
         peer.send(kokaq(GET, None, type_byte=CONTROL), listed(CREATE, rig.queue), listed(GET, rig.queue))
         assert read_answer(peer, payload_tag=1).fields.keys() >= {SOURCE}
@@ -92,7 +92,7 @@ class TestTags:
 
     @pytest.mark.parametrize("tag", [1, 2])
     def test_a_message_in_pieces(self, tcp_rig: Rig, tag: int) -> None:
-        """All pieces of a large message are tagged alike."""
+        """All pieces of a large message have the same tags."""
         large = bytes(range(256)) * 600
         name = tcp_rig.sspq_name
         tcp_rig.sspq().send(struct.pack(">HBBI", 0x5599, 0x5E, 255, len(large)), large)
@@ -134,7 +134,7 @@ class TestNop:
                 peer.expect(bytes.fromhex(f"04200102 deadbeef 0015 {opaque}"))
 
 
-#: More free space than any disk has: the broker is not well from the start.
+#: More free space than any disk offers, so the broker is unhealthy from the start.
 _FULL = f"""
 sspq = []
 phpmq = []
@@ -162,7 +162,7 @@ class TestNames:
         assert peer.depth(name) == 0
 
     def test_a_namespace_that_can_not_be(self, rig: Rig) -> None:
-        """Nothing is half done: no namespace without its queue."""
+        """A refused Create leaves no namespace without its queue."""
         peer = rig.kokaq()
         body = b"\x01\x04\x20\x00" + bytes((3, 1, 0, 0)) + b"a/b" + b"q"
         answer = read_answer(peer.send(kokaq(CREATE)[:-1] + b"\x01" + body))
@@ -210,7 +210,7 @@ class TestSourceInfo:
         assert (found[0], found[-1]) == (b"kokaq", b"QueueService")
 
     def test_after_a_restart(self, tmp_path: Path) -> None:
-        """It is in the journal, as the message is."""
+        """Source Info is journaled with the message."""
         with BrokerProcess(tmp_path, 'sspq = []\nphpmq = []\nkokaq = ["127.0.0.1:0"]') as broker:
             broker.dial("kokaq", kind=Kokaq).make("ns/q").push("ns/q", b"m", {SOURCE: b"billing"})
             broker.kill()

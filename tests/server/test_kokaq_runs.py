@@ -1,4 +1,4 @@
-"""Kokaq requests that come together, as runs, are answered as the same requests one by one."""
+"""Kokaq requests that arrive together, as runs, are answered like the same requests one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Step:
 
 
 def requests(step: Step, given: Sequence[bytes], first: int) -> list[Request]:
-    """The step's requests, with opaques that tell them apart."""
+    """The step's requests, with distinct opaques."""
     found = []
     for number in range(step.count):
         metadata = step.metadata
@@ -47,7 +47,7 @@ def requests(step: Step, given: Sequence[bytes], first: int) -> list[Request]:
 
 
 async def talk(broker: InProcess, steps: Sequence[Step], *, together: bool) -> list[Response]:
-    """The answers to all steps, times apart."""
+    """The answers to all steps, without times."""
     session, wire = broker.kokaq()
     decoder, whole = kokaq.ClientDecoder(), kokaq.Reassembler()
     answers: list[Response] = []
@@ -197,7 +197,7 @@ def test_what_was_read_before_the_peer_went_is_settled() -> None:
             await broker.settle()
             answers = list(kokaq.singles(kokaq.ClientDecoder().feed(wire.sent)))[10:]
             given = [answer.metadata.uuid for answer in answers if answer.metadata and answer.metadata.uuid]
-            broker.runtime.memory.congested = True  # so that it waits in the inbox
+            broker.runtime.memory.congested = True  # so that the request waits in the inbox
             session.data_received(
                 kokaq.encode_requests(requests(Step(Opcode.DELETE, 8, pick=tuple(range(8))), given, 20))
             )

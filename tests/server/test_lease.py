@@ -1,4 +1,4 @@
-"""A broker whose lease on the journal has run out hands out nothing, over any protocol, until it is renewed."""
+"""A broker whose lease on the journal has expired delivers nothing, over any protocol, until it is renewed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Scene = Callable[[InProcess, "HandLease"], Awaitable[None]]
 
 
 class HandLease:
-    """A lease that a test lets run out, and renews."""
+    """A lease that the test expires and renews."""
 
     seconds = 0.3
 
@@ -97,8 +97,8 @@ def test_nothing_is_handed_out_over_any_protocol_before_it_is_renewed() -> None:
     play(scene)
 
 
-def test_it_is_looked_at_again_after_payloads_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading them from a database may take longer than the lease."""
+def test_it_is_checked_again_after_payloads_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading payloads from a database may take longer than the lease."""
 
     async def scene(broker: InProcess, lease: HandLease) -> None:
         broker.queue("q")
@@ -180,8 +180,8 @@ def test_a_lease_is_renewed_while_nothing_else_does_and_a_fence_is_the_end() -> 
     play(scene)
 
 
-def test_it_is_renewed_while_the_loop_is_busy_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long turn costs no lease; a broker that is stuck must not keep it."""
+def test_it_is_renewed_while_the_loop_is_busy_but_not_indefinitely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long turn does not lose the lease, but a stuck broker must not keep it."""
 
     async def scene(broker: InProcess, lease: HandLease) -> None:
         keeper = LeaseKeeper(broker.runtime, lease)
@@ -198,7 +198,7 @@ def test_it_is_renewed_while_the_loop_is_busy_but_not_for_ever(monkeypatch: pyte
     play(scene)
 
 
-def test_it_is_renewed_beside_a_long_commit_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_renewed_beside_a_long_commit_but_not_indefinitely(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(broker: InProcess, lease: HandLease) -> None:
         keeper = LeaseKeeper(broker.runtime, lease)
         size = 10 * lease_keeper.SLOWEST

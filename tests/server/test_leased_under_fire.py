@@ -1,7 +1,7 @@
-"""Brokers killed under a writer and a reader that go on until all is done: everything is written once and read once.
+"""Brokers are killed under a writer and a reader that retry until done: everything is written once and read once.
 
-``KILL_ROUNDS=100`` for many rounds. The writer repeats whatever was not confirmed; the reader keeps the position up to
-which it has everything, as Spark's checkpoint does, and asks again from there.
+``KILL_ROUNDS=100`` for many rounds. The writer repeats unconfirmed chunks; the reader stores the position up to
+which it has everything, like Spark's checkpoint, and continues from there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def persist(broker: BrokerProcess, what: Callable[[Helper], T]) -> T:
-    """Do it, on new connections until there is an answer: the broker may be away, or die before it has answered."""
+    """Retry on new connections until there is an answer: the broker may be away, or die before it answers."""
     deadline = time.monotonic() + 4 * PATIENCE
     while True:
         helper = None
@@ -56,7 +56,7 @@ class Writer(threading.Thread):
         self.broker = broker
         self.random = Random(seed)
         self.sent: list[bytes] = []
-        #: The killing is over.
+        #: Set when the kills are over.
         self.enough = threading.Event()
 
     def run(self) -> None:

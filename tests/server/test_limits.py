@@ -1,4 +1,4 @@
-"""Every limit is hit for real, over sockets, while a client that behaves goes on."""
+"""Every limit is reached over real sockets, while a well-behaved client is served."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PROTOCOLS = ["phpmq", "sspq", "kokaq"]
 
 
 def is_closed(peer: Peer) -> bool:
-    """Whether the other side has ended the connection: without a word."""
+    """Whether the other side has closed the connection without sending anything."""
     before = peer.socket.gettimeout()
     peer.socket.settimeout(0.005)
     try:
@@ -60,7 +60,7 @@ def is_closed(peer: Peer) -> bool:
 
 
 def send_until_stuck(peer: Peer, data: bytes, times: int) -> int:
-    """Send again and again, up to so many times, until the other side takes no more. Returns how often."""
+    """Send up to ``times`` times, until the other side reads no more. Returns the number of sends."""
     peer.socket.settimeout(0.5)
     for sent in range(times):
         try:
@@ -86,7 +86,7 @@ def test_connections_in_all(tmp_path: Path) -> None:
     with broker_with(tmp_path, "connections = 3") as broker, Good(broker) as good:
         held = [broker.dial("phpmq") for _ in range(2)]
         wait_for(lambda: good.rounds > 1)
-        for peer in held:  # they are in, before others come over another listener
+        for peer in held:  # these are connected before others use another listener
             peer.send(publish("held", b"x") + consume("held", 1))
             read_dispatch(peer)
         for _ in range(30):
@@ -125,7 +125,7 @@ def test_payloads(tmp_path: Path) -> None:
         for protocol, message in messages.items():
             peer = broker.dial(protocol).send(message(1000))
             assert not is_closed(peer)
-            peer.send(message(1001)[:-1])  # it is refused before its last byte
+            peer.send(message(1001)[:-1])  # refused before its last byte
             peer.socket.settimeout(5)
             while peer.socket.recv(65536):
                 pass
@@ -151,7 +151,7 @@ def test_frames(tmp_path: Path) -> None:
 
 
 def test_messages_that_are_never_finished(tmp_path: Path) -> None:
-    """A byte now and then does not help."""
+    """Sending a byte now and then does not help."""
     with broker_with(tmp_path, "unfinished_seconds = 0.5") as broker, Good(broker):
         peers, began = [broker.dial(protocol) for protocol in PROTOCOLS], time.monotonic()
         for at in range(20):
@@ -167,7 +167,7 @@ def test_messages_that_are_never_finished(tmp_path: Path) -> None:
 
 
 def test_a_busy_peer_is_not_taken_for_a_slow_one(tmp_path: Path) -> None:
-    """Its writes never end where a message ends, but every message is complete soon enough."""
+    """Its writes never end at a message boundary, but every message is completed in time."""
     with broker_with(tmp_path, "unfinished_seconds = 0.5") as broker, broker.dial("sspq") as peer:
         package = send(b"0123456789")
         peer.send(package[:9])
@@ -177,7 +177,7 @@ def test_a_busy_peer_is_not_taken_for_a_slow_one(tmp_path: Path) -> None:
         assert not is_closed(peer)
 
 
-def test_a_message_that_we_did_not_read_is_not_unfinished(tmp_path: Path) -> None:
+def test_a_message_that_the_broker_did_not_read_is_not_unfinished(tmp_path: Path) -> None:
     limits, full = "unfinished_seconds = 0.3\nrefused_seconds = 1.5", '[queues."default/full"]\nmax_depth = 1'
     with broker_with(tmp_path, limits, full) as broker, broker.dial("phpmq") as peer:
         message = publish("full", b"x")
@@ -188,7 +188,7 @@ def test_a_message_that_we_did_not_read_is_not_unfinished(tmp_path: Path) -> Non
 
 
 def test_idle_peers_and_waiting_ones(tmp_path: Path) -> None:
-    """Who waits for a message is not idle."""
+    """A peer that waits for a message is not idle."""
     with broker_with(tmp_path, "idle_seconds = 0.5") as broker, Good(broker):
         waiting = broker.dial("phpmq").send(consume("q", 1))
         idle = [broker.dial(protocol) for protocol in PROTOCOLS]
@@ -197,7 +197,7 @@ def test_idle_peers_and_waiting_ones(tmp_path: Path) -> None:
         assert len(broker.events("idle for too long")) == 3
 
 
-# Requests and answers that pile up
+# Backlogs of requests and answers
 
 
 @pytest.mark.parametrize(
@@ -213,14 +213,14 @@ def test_a_peer_that_asks_and_does_not_read(tmp_path: Path, protocol: str, reque
             before = memory_of(broker)
             peer = broker.dial(protocol)
             sent = send_until_stuck(peer, requests * 1000, 3000)
-            assert sent < 3000, "it was read without end"
+            assert sent < 3000, "the broker read without bound"
             assert memory_of(broker) - before < 40 * MEBIBYTE
             peer.reset()
             wait_for(lambda: memory_of(broker) - before < 30 * MEBIBYTE)
 
 
 def test_a_peer_that_reads_late_gets_all_its_answers(tmp_path: Path) -> None:
-    """In order, a hundred thousand of them."""
+    """A hundred thousand answers, in order."""
     count = 100_000
     with broker_with(tmp_path, "pipelined_requests = 100\noutput_bytes = 10_000") as broker:
         peer = broker.dial("kokaq")
@@ -269,8 +269,8 @@ def test_locks(tmp_path: Path) -> None:
 
 
 def test_a_consumer_that_stops_reading(tmp_path: Path) -> None:
-    """The messages stay in the journal until it takes them, and come back when it is gone."""
-    count, size = 2000, 64 * 1024  # twice what is kept of blocks that were read from disk
+    """Its messages stay in the journal until it reads them, and go back when it disconnects."""
+    count, size = 2000, 64 * 1024  # twice the cache for blocks read from disk
     with broker_with(tmp_path) as broker, broker.dial("phpmq") as publisher:
         for _ in range(count // 100):
             publisher.send(publish("big", bytes(size)) * 100)
@@ -286,7 +286,7 @@ def test_a_consumer_that_stops_reading(tmp_path: Path) -> None:
 
 
 def test_a_closed_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
-    """What it had comes back soon, though there is output that it never takes."""
+    """Its messages go back promptly, despite output that it never reads."""
     with broker_with(tmp_path) as broker, broker.kokaq() as watch:
         peer = broker.dial("phpmq").send(publish("q", bytes(MEBIBYTE)) * 20)
         watch.wait_for_depth("default/q", 20)
@@ -338,7 +338,7 @@ def test_queues_and_namespaces_and_names(tmp_path: Path) -> None:
 
 
 def test_a_list_of_as_many_queues_as_there_may_be_fits_into_a_block() -> None:
-    """However long their names are, and whatever is in them: a start, and every segment, begins with it."""
+    """With names of any length and content, because every start, and every segment, begins with that list."""
 
     def size() -> int:
         broker.log.take()
@@ -357,7 +357,7 @@ def test_a_list_of_as_many_queues_as_there_may_be_fits_into_a_block() -> None:
     assert empty + MOST_NAMESPACES * namespace + MOST_QUEUES * each < MAX_BLOCK
 
 
-# Publishes that are refused
+# Refused publishes
 
 FULL = '[queues."default/full"]\nmax_depth = 2\n[queues."default/sspq"]\nmax_depth = 2'
 PUBLISHES = {

@@ -1,4 +1,4 @@
-"""The log: readable or JSON, never a flood, and never a byte that a terminal obeys."""
+"""The log: readable or JSON, rate-limited, and free of terminal control bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from penstock.server.logs import BURST, PERIOD, LibraryLog, Logger, printable
 
-#: What a peer may put into a name, and a terminal must not see: colours, a new line, a bell, C1 codes, other direction.
+#: Bytes in a peer's name that must not reach a terminal: colours, line feeds, bells, C1 codes, bidi overrides.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\nfake line\x7f\x9b2J\u202e\u2028\ud800"
 
 
@@ -47,7 +47,7 @@ def test_readable_on_a_terminal() -> None:
 
 @pytest.mark.parametrize("value", [HOSTILE, HOSTILE.encode("utf-8", "surrogatepass"), b"\xff\xfe\x1b[2J"])
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["terminal", "file"])
-def test_nothing_from_a_peer_is_obeyed(stream: io.StringIO, value: object) -> None:
+def test_control_bytes_from_a_peer_are_escaped(stream: io.StringIO, value: object) -> None:
     stream.truncate(0)
     Logger(stream).warning("access denied", queue=value)
     text = stream.getvalue().lstrip("\0")
@@ -56,7 +56,7 @@ def test_nothing_from_a_peer_is_obeyed(stream: io.StringIO, value: object) -> No
     assert text.isascii()
 
 
-def test_a_value_does_not_pass_for_another_fact() -> None:
+def test_a_value_can_not_imitate_another_field() -> None:
     stream = Terminal()
     Logger(stream).info("x", queue='a"  right=administer', reason="")
     assert stream.getvalue().endswith('x  queue="a\\"  right=administer"  reason=""\n')

@@ -1,4 +1,4 @@
-"""The maintenance of a running broker, when something goes wrong with it."""
+"""The maintenance of a running broker, when it fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.simdisk import SimDisk
 
 
 class Scene:
-    """A broker with its maintenance, and what its loop could not place."""
+    """A broker with its maintenance, and the unhandled errors of its loop."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Scene:
         raise error
 
     async def committed(self) -> None:
-        """Until everything is on disk."""
+        """Wait until everything is on disk."""
         self.runtime.touched()
         while self.runtime.broker.committed < self.runtime.broker.log.next_position:
             await asyncio.sleep(0.001)
@@ -94,7 +94,7 @@ def test_a_fault_in_one_chore_does_not_end_the_watch_on_the_disk(monkeypatch: py
     asyncio.run(asyncio.wait_for(live(), 30))
 
 
-def test_a_stop_while_segments_are_deleted_is_nobodys_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_while_segments_are_deleted_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
     async def live() -> None:
@@ -114,7 +114,7 @@ def test_a_stop_while_segments_are_deleted_is_nobodys_error(monkeypatch: pytest.
 
 
 def test_a_disk_that_fails_while_segments_are_deleted_ends_the_broker() -> None:
-    """The log takes nothing any more: who waits for the next message to find out has lost it."""
+    """The log is unusable, so the failure must not wait for the next message, which would be lost."""
 
     async def live() -> None:
         scene = Scene()
@@ -209,7 +209,7 @@ def test_upkeep_that_fails_is_seen_and_tried_again_less_and_less_often_until_it_
         monkeypatch.setattr(scene.opened.upkeep, "plan", plan)
         await scene.until(lambda: not scene.runtime.health.trouble())
         assert scene.opened.upkeep.checkpoints.positions()
-        assert scene.maintenance._reading is None  # a plan holds the whole state
+        assert scene.maintenance._reading is None  # a plan contains the whole state
         await scene.end()
 
     asyncio.run(asyncio.wait_for(live(), 30))
@@ -246,7 +246,7 @@ SMALL = OwnerOptions(extent_bytes=100_000, reserve=8 * 1024)
 
 
 async def half_alive(scene: Scene, segments: int) -> int:
-    """A journal of so many segments, of which a little less than half is alive. Returns how many messages are."""
+    """A journal in which a little less than half is alive. Returns the number of live messages."""
     broker, now = scene.runtime.broker, scene.runtime.now()
     broker.create_namespace("default", now)
     kept, gone = (broker.create_queue("default", name, now) for name in ("kept", "gone"))
@@ -262,7 +262,7 @@ async def half_alive(scene: Scene, segments: int) -> int:
 
 
 async def consume(scene: Scene, waiting: int) -> None:
-    """Take what was left alive."""
+    """Consume the live messages."""
     broker = scene.runtime.broker
     queue, connection = broker.queue("default", "kept"), broker.connect(2, b"test")
     assert queue is not None
@@ -273,13 +273,13 @@ async def consume(scene: Scene, waiting: int) -> None:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maintenance that waits for next to nothing."""
+    """Run maintenance with almost no delays."""
     monkeypatch.setattr(schedule, "INTERVAL", 0.005)
     monkeypatch.setattr(schedule, "PRESSED", 2)
 
 
 def test_compaction_beside_a_broker_does_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copies of all segments are far more than what is free, those of one segment are not."""
+    """Copies of all segments would exceed the free space; those of one segment fit."""
     monkeypatch.setattr(schedule, "INTERVAL", 0.005)
 
     async def live() -> None:
@@ -307,7 +307,7 @@ def test_compaction_beside_a_broker_does_not_fill_the_disk(monkeypatch: pytest.M
 
 
 def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_consumed(hurried: None) -> None:
-    """No segment is finished by the few acknowledgements: who waits for that waits for ever."""
+    """A few acknowledgements finish no segment, so waiting for that would never end."""
 
     async def live() -> None:
         scene = Scene(SMALL, Retention(age=0, bytes=1))
@@ -317,7 +317,7 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
         await scene.until(upkeep.checkpoints.positions)
         await scene.until(lambda: scene.maintenance._waited > 2)
         last = upkeep.log.extents()[-1].first
-        disk.space += 40_000 - disk.left  # less than what 256 bytes for each message are
+        disk.space += 40_000 - disk.left  # less than 256 bytes for each message
         upkeep.admission.min_free = 50_000
         await scene.until(lambda: broker.disk_full)
         await consume(scene, waiting)

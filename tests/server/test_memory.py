@@ -39,13 +39,13 @@ def play(scene: Coroutine[Any, Any, None]) -> None:
 
 
 def stuck(pair: tuple[AnySession, Wire]) -> tuple[AnySession, Wire]:
-    """A peer that takes nothing."""
+    """A peer that reads nothing."""
     pair[1].takes = False
     return pair
 
 
 def no_more(broker: InProcess, pair: tuple[AnySession, Wire]) -> None:
-    """What a transport does for a connection that was cut off."""
+    """Lose a connection that was cut off, as its transport would."""
     if pair[1].aborted:
         pair[1].untaken = 0
         pair[0].connection_lost(None)
@@ -87,8 +87,8 @@ class TestAnswers:
                         no_more(broker, pair)
                     await broker.settle()
                     rounds += 1
-                    assert rounds < 60, "somebody waits for ever"
-                assert rounds > 60 // 4 - 2, "more were answered at once than there is memory for"
+                    assert rounds < 60, "a peer is never answered"
+                assert rounds > 60 // 4 - 2, "more answers at once than fit in memory"
                 assert (
                     len(broker.events("memory is short: the slowest peer is closed")) == 20
                 )  # and the rest is counted
@@ -142,7 +142,7 @@ class TestAnswers:
         play(scene())
 
     def test_a_write_is_held_until_its_last_byte_is_taken(self) -> None:
-        """The transport keeps all of it, however little is left."""
+        """The transport keeps the whole write until its last byte is sent."""
 
         async def scene() -> None:
             async with running() as broker:
@@ -222,7 +222,7 @@ class TestAnswers:
 
 
 class TestAccount:
-    """The account itself."""
+    """The account on its own."""
 
     @staticmethod
     def session(origin: str = "a") -> AnySession:
@@ -240,9 +240,9 @@ class TestAccount:
         assert memory.grant(two, 50_000, 50_000) == 0
         assert memory.grant(three, 60_000, 60_000) == 0
         assert memory.next_in_line is two
-        assert memory.grant(three, 100, 100) == SMALL  # it has nothing
+        assert memory.grant(three, 100, 100) == SMALL  # it holds nothing
         memory.hold_output(three, 10)
-        assert memory.grant(three, 100, 100) == 0  # it has something, and is not the next
+        assert memory.grant(three, 100, 100) == 0  # it holds something, and is not the next
         memory.hold_output(one, 30_000)
         assert memory.can_go_on
         assert memory.grant(two, 50_000, 50_000) == 50_000
@@ -288,7 +288,7 @@ class TestInput:
 
         play(scene())
 
-    def test_very_much_in_one_turn_is_noticed_before_its_end(self) -> None:
+    def test_large_output_in_one_turn_is_noticed_before_its_end(self) -> None:
         async def scene() -> None:
             async with running(memory_bytes=4 * MEBIBYTE) as broker:
                 data = publish("q", bytes(256_000))
@@ -369,7 +369,7 @@ class TestMessagesOut:
 
 
 def counted(state: StateMemory) -> int:
-    for _ in range(10):  # some queues at a time
+    for _ in range(10):  # a few queues at a time
         state.watch()
     return state.bytes
 
@@ -427,8 +427,8 @@ class TestState:
     @pytest.mark.parametrize(
         "kind", ["waiting", "out", "locks", "priorities", "request IDs", "IDs", "returned", "queues"]
     )
-    def test_what_is_counted_is_what_it_costs(self, kind: str) -> None:
-        """At least, and not several times as much."""
+    def test_the_estimate_matches_the_cost(self, kind: str) -> None:
+        """The estimate is at least the real cost, and not several times as much."""
         core = Broker()
         core.create_namespace("default", NOW)
         queue, peer = core.create_queue("default", "q", NOW), core.connect(1, b"test")
@@ -483,7 +483,7 @@ class TestQueues:
 
         play(scene())
 
-    def test_others_are_not_shut_out_and_deleted_ones_do_not_count(self) -> None:
+    def test_other_peers_are_not_shut_out_and_deleted_queues_do_not_count(self) -> None:
         async def scene() -> None:
             async with running(queues_per_address=2) as broker:
                 for name in ("a", "b", "c"):

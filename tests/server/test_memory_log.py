@@ -1,4 +1,4 @@
-"""An ephemeral broker forgets what is settled: its memory is what waits and a bounded history, not what ever was."""
+"""An ephemeral broker forgets settled messages: its memory holds waiting messages and a bounded history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HISTORY = 20_000
 
 
 def publish_and_settle_all_but_one(engine: Engine) -> int:
-    """Many messages, each with a commit of its own; the one that is left, one of the first, is returned."""
+    """Many messages, each with a commit of its own. Returns the one that is left, among the first."""
     broker = engine.broker
     broker.create_namespace("default", NOW)
     queue, peer = broker.create_queue("default", "q", NOW), broker.connect(1, b"test")
@@ -39,7 +39,7 @@ def publish_and_settle_all_but_one(engine: Engine) -> int:
 
 
 def test_settled_messages_leave_the_journal_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with a message that waits for ever among the first: it is carried forward."""
+    """Even if one of the first messages is never consumed: it is carried forward."""
     monkeypatch.setattr(schedule, "INTERVAL", 0.001)
 
     async def live() -> None:
@@ -58,7 +58,7 @@ def test_settled_messages_leave_the_journal_in_memory(monkeypatch: pytest.Monkey
         await maintenance.finish()
         runtime.stop()
         assert engine.log.start > kept
-        engine.backlog = None  # there is no loop to keep free any more
+        engine.backlog = None  # no event loop needs to be kept free
         assert engine.payloads([kept]) == [b"x" * 100]
         journal.close()
 

@@ -1,6 +1,6 @@
-"""How much Python a message passes through: calls and modules of the package, counted, so that they do not creep up.
+"""The length of a message's path: calls and modules of the package are counted, so that they do not creep up.
 
-Not time, and not bytecodes: those differ between versions of Python more than between versions of Penstock.
+Time and bytecodes are not compared, because they vary more between versions of Python than of Penstock.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from support.simdisk import SimDisk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Calls, and modules, from a lone PHPMQ message that is published to its acknowledgement in the journal.
+#: Calls and modules of a single PHPMQ message, from its publication to its journaled acknowledgement.
 MOST_CALLS = 400
 MOST_MODULES = 42
-#: Calls for each of 50 Kokaq pushes that wait for their answers at the same time.
+#: Calls for each of 50 concurrent Kokaq pushes.
 MOST_CALLS_OF_PUSH = 82
 
 
 @contextmanager
 def running() -> Iterator[Runtime]:
-    """A broker on a log in files, which the loop itself writes."""
+    """A broker on a file log that the loop itself writes."""
     log = FileLog(SimDisk())
     engine = Engine(log, Table(), 1)
-    with patch("penstock.server.network.runtime.usable_cpus", lambda: 1.0):  # busy polling depends on the time
+    with patch("penstock.server.network.runtime.usable_cpus", lambda: 1.0):  # busy polling depends on timing
         runtime = Runtime(BrokerOptions(), engine, InlineCommit(engine), Logger())
     runtime.broker.create_namespace("default", 1)
     runtime.broker.create_queue("default", "q", runtime.now())
@@ -64,7 +64,7 @@ def connect(session: PhpmqSession | KokaqSession) -> Wire:
 
 
 async def settled(runtime: Runtime) -> None:
-    """Once everything is committed."""
+    """Wait until everything is committed."""
     runtime.touched()
     async with asyncio.timeout(30):
         while runtime.broker.log.staged or runtime.broker.committed < runtime.broker.log.next_position:
@@ -89,7 +89,7 @@ async def calls_of_a_lone_message() -> Counter[str]:
                 acknowledged = runtime.broker.log.next_position
                 while runtime.broker.committed < acknowledged:
                     await asyncio.sleep(0.001)
-                for _ in range(5):  # the turn that the commit begins
+                for _ in range(5):  # the turn in which the commit begins
                     await asyncio.sleep(0)
             wire.writes.clear()
             if last:
