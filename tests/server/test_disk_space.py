@@ -39,7 +39,7 @@ def start(disk: Disk, min_free: int, retention: Retention | None = None) -> tupl
 
 
 def publish_until_refused(opened: Opened, connection: Connection, queue: Queue, payload: bytes) -> int:
-    """Publish without measuring the disk, to test the broker's accounting alone. Returns the number of accepted ones."""
+    """Publish without measuring the disk, to test the broker's accounting. Returns the number of accepted ones."""
     count = 0
     while True:
         done = opened.engine.broker.publish(connection, queue, [payload] * 8, MORNING)

@@ -1,4 +1,4 @@
-"""What is prepared for peers: so much in a turn, nothing for one that is gone, and who counts as slow."""
+"""Output for peers: bounded in each turn, nothing for closed connections, and which peers count as slow."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def fill(broker: InProcess, name: str, size: int) -> None:
 
 @contextmanager
 def turns_of(broker: InProcess, only: AnySession | None = None) -> Iterator[list[int]]:
-    """Bytes that were prepared in each turn, for one session or for all."""
+    """The bytes prepared in each turn, for one session or for all."""
     runtime, turns = broker.runtime, [0]
     turn, write, write_parts = runtime.turns.run, Session.write, Session.write_parts
 
@@ -71,8 +71,8 @@ def turns_of(broker: InProcess, only: AnySession | None = None) -> Iterator[list
 
 class TestTurns:
     @pytest.mark.parametrize("size", [LARGE // 2, MEBIBYTE])
-    def test_what_is_prepared_in_one_is_counted(self, size: int) -> None:
-        """However many peers ask, and whether they are still there or not."""
+    def test_the_output_of_a_turn_is_counted(self, size: int) -> None:
+        """With any number of peers, whether or not they are still connected."""
 
         async def scene() -> None:
             async with running() as broker:
@@ -158,7 +158,7 @@ class TestSlowPeers:
     def watch(broker: InProcess, seconds: float) -> None:
         broker.runtime.rounds._limit_memory(broker.runtime.loop.time() + seconds)
 
-    def test_a_peer_whose_output_was_not_written_yet_is_none(self) -> None:
+    def test_a_peer_whose_output_was_not_written_yet_is_not_slow(self) -> None:
         async def scene() -> None:
             async with running(memory_bytes=16 * MEBIBYTE) as broker:
                 await self.crowd(broker)
@@ -172,7 +172,7 @@ class TestSlowPeers:
 
         play(scene())
 
-    def test_a_peer_that_took_all_long_ago_is_none(self) -> None:
+    def test_a_peer_that_read_everything_long_ago_is_not_slow(self) -> None:
         async def scene() -> None:
             async with running(memory_bytes=16 * MEBIBYTE) as broker:
                 good, wire = broker.kokaq()
@@ -189,7 +189,7 @@ class TestSlowPeers:
         play(scene())
 
     @pytest.mark.parametrize(("rate", "closed"), [(accounts.RATE * 2, False), (accounts.RATE // 2, True)])
-    def test_a_peer_has_to_take_so_much_a_second(self, rate: int, *, closed: bool) -> None:
+    def test_a_peer_must_read_at_a_minimum_rate(self, rate: int, *, closed: bool) -> None:
         async def scene() -> None:
             async with running(memory_bytes=16 * MEBIBYTE) as broker:
                 await self.crowd(broker)
@@ -208,7 +208,7 @@ class TestSlowPeers:
 
 class TestEnds:
     def test_a_half_closed_peer_that_waits_for_us_is_not_cut_off(self) -> None:
-        """It gets its answers, however long they take; one that does not take them is cut off."""
+        """It gets its answers, even slow ones; a peer that does not read them is cut off."""
 
         async def scene() -> None:
             async with running() as broker:
@@ -232,8 +232,8 @@ class TestEnds:
 
 class TestArrivals:
     @pytest.mark.parametrize("steps", range(4))
-    def test_a_connection_that_has_just_come_is_one_or_none(self, steps: int) -> None:
-        """However far it is when the listener closes: a session that is there hears of its end."""
+    def test_a_new_connection_during_close_is_ended_or_never_made(self, steps: int) -> None:
+        """At any stage when the listener closes, an existing session is notified of its end."""
 
         async def scene() -> None:
             async with running() as broker:

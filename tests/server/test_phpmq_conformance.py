@@ -1,4 +1,4 @@
-"""PHPMQ as clients see it: every rule of docs/protocols/phpmq.md over real sockets, in bytes. Rules are quoted."""
+"""Every rule of docs/protocols/phpmq.md over real sockets, in bytes. Rules are quoted."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class TestDialects:
         assert [read_dispatch(peer, width=width).ttl for _ in ttls] == ttls
 
     def test_runs_of_both_kinds_are_in_order(self, rig: Rig) -> None:
-        """ "as it was sent": message by message, in whatever mixture."""
+        """ "as it was sent": message by message, in any mixture."""
         sent = [None, None, 0, None, 3600, 0, 0, None]
         consumer = rig.phpmq().send(consume(rig.name, 100))
         rig.phpmq().send(*[publish(rig.name, b"%d" % at, ttl) for at, ttl in enumerate(sent)])
@@ -140,7 +140,7 @@ class TestDialects:
         assert read_dispatch(rig.phpmq().send(consume(rig.name, 1))).ttl == ttl
 
     def test_a_re_queued_message_is_still_as_it_was_sent(self, rig: Rig) -> None:
-        """ "published with a packet `05` or has a TTL": 005 gives the one a TTL, and takes the other's away."""
+        """ "published with a packet `05` or has a TTL": 005 adds a TTL to one message, and removes the other's."""
         rig.phpmq().send(publish(rig.name, b"plain"), publish(rig.name, b"mortal", 60))
         peer = rig.phpmq().send(consume(rig.name, 2))
         first, second = read_dispatch(peer), read_dispatch(peer)
@@ -221,7 +221,7 @@ class TestTimeToLive:
         assert (again.id, again.ttl) == (first.id, 0)
         peer.close()
         kokaq = tcp_rig.kokaq()
-        kokaq.wait_for_depth(tcp_rig.queue, 1)  # the requeued one came back; the other had expired meanwhile
+        kokaq.wait_for_depth(tcp_rig.queue, 1)  # the requeued one came back; the other had expired
         assert kokaq.ask(GET, tcp_rig.queue, b"", {UUID: bytes.fromhex(second.id.decode())}).fields[0x43] == b"expired"
 
 
@@ -233,7 +233,7 @@ class TestWindows:
         return peer.send(consume(rig.name, window))
 
     def idle(self, rig: Rig, peer: Peer) -> None:
-        """Nothing else comes: a message through another queue comes next."""
+        """Assert that nothing else comes before a message through another queue."""
         peer.send(publish(rig.name + "-idle", b"idle"), consume(rig.name + "-idle", 1))
         found = read_dispatch(peer)
         assert found.payload == b"idle"

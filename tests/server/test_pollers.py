@@ -1,4 +1,4 @@
-"""Which connections count as consumers of a queue because they poll it, and for how long."""
+"""Connections count as consumers of a queue while they poll it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def end(out: Out) -> None:
     del out.queue.out[out.item.position], out.connection.out[out.item.position]
 
 
-def test_who_has_asked_recently_is_a_consumer() -> None:
+def test_a_recent_request_makes_a_consumer() -> None:
     pollers, one, two, polled = Pollers(), Connection(1, b""), Connection(2, b""), queue(1)
     pollers.note(one, polled, 0.0)
     pollers.note(two, polled, 1.0)
@@ -37,7 +37,7 @@ def test_who_has_asked_recently_is_a_consumer() -> None:
     assert pollers.of_queue(polled, 2.5 + RECENT) == []
 
 
-def test_who_holds_a_lock_is_a_consumer_for_as_long() -> None:
+def test_a_lock_holder_is_a_consumer_for_as_long() -> None:
     pollers, connection, polled, other = Pollers(), Connection(1, b""), queue(1), queue(2)
     pollers.note(connection, polled, 0.0)
     pollers.note(connection, other, 0.0)
@@ -51,7 +51,7 @@ def test_who_holds_a_lock_is_a_consumer_for_as_long() -> None:
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_who_waits_in_line_is_counted_there_and_not_forgotten(dead: bool) -> None:
+def test_a_waiting_receiver_counts_elsewhere_and_is_not_forgotten(dead: bool) -> None:
     pollers, connection, polled = Pollers(), Connection(1, b""), queue(1)
     connection.subscriptions[polled.id, dead] = Subscription(connection, polled, 0, dead=dead)
     pollers.note(connection, polled, 0.0)
@@ -62,7 +62,7 @@ def test_who_waits_in_line_is_counted_there_and_not_forgotten(dead: bool) -> Non
     assert [poll.connection for poll in pollers.of_queue(polled, late)] == [connection]
 
 
-def test_who_is_gone_is_no_consumer_and_leaves_nothing_behind() -> None:
+def test_a_closed_connection_is_no_consumer_and_leaves_nothing_behind() -> None:
     pollers, connection = Pollers(), Connection(1, b"")
     polled = [queue(number) for number in range(3)]
     for each in polled:
@@ -72,7 +72,7 @@ def test_who_is_gone_is_no_consumer_and_leaves_nothing_behind() -> None:
     assert (pollers._by_connection, pollers._by_queue) == ({}, {})
 
 
-def test_a_connection_is_noted_for_so_many_queues() -> None:
+def test_a_connection_is_noted_for_a_bounded_number_of_queues() -> None:
     pollers, connection = Pollers(), Connection(1, b"")
     polled = [queue(number) for number in range(MOST_QUEUES + 3)]
     for each in polled:

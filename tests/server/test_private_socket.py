@@ -1,4 +1,4 @@
-"""The private socket: every request of flight/flight_requests.py, to real brokers that are stopped and killed."""
+"""The private socket: every request of flight/flight_requests.py, on real brokers that are stopped and killed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def numbers(kind: str, *values: int) -> bytes:
     return array(kind, values).tobytes()
 
 
-#: Requests that are refused, and what is said of each.
+#: Refused requests and their errors.
 WRONG_LEASES: list[tuple[dict[str, Any], str]] = [
     ({"reader": ""}, "a reader has a name of 1 to 255 bytes, not 0"),
     ({"reader": "x" * 256}, "not 256"),
@@ -105,7 +105,7 @@ class TestTheSocket:
         assert not folder.exists()
         assert not (broker.data / "broker-socket").exists()
 
-    def test_what_a_killed_broker_left_is_removed_by_the_next(self, broker: BrokerProcess) -> None:
+    def test_the_next_broker_removes_a_killed_ones_socket(self, broker: BrokerProcess) -> None:
         left = broker.private_socket.parent
         broker.kill()
         assert left.exists()
@@ -139,7 +139,7 @@ class TestTheSocket:
         assert "a frame has" in other.refusal().text
         other.close()
 
-    def test_who_hangs_up_in_the_middle_is_gone(self, broker: BrokerProcess, helper: Helper) -> None:
+    def test_a_client_that_hangs_up_mid_frame_is_forgotten(self, broker: BrokerProcess, helper: Helper) -> None:
         other = Helper(broker.private_socket)
         other.socket.sendall(struct.pack("<I", 1000) + b"half")
         other.close()
@@ -182,7 +182,7 @@ class TestRights:
 
 
 class TestOuts:
-    def test_what_connections_have(self, broker: BrokerProcess, helper: Helper) -> None:
+    def test_messages_out_on_other_connections(self, broker: BrokerProcess, helper: Helper) -> None:
         helper.write([b"1", b"2", b"3"])
         leased = helper.lease(max_rows=1)
         peer = broker.dial("kokaq", kind=Kokaq)
@@ -201,7 +201,7 @@ class TestLeases:
         first = helper.lease(max_rows=4)
         assert (first.rows, first.bytes) == (4, 4)
         rows = helper.rows(first)
-        assert helper.lease(max_rows=9) == first  # with start 0: what is outstanding
+        assert helper.lease(max_rows=9) == first  # with start 0: the outstanding leases
         assert helper.lease(first.first, max_rows=9) == first
         second = helper.lease(first.stop, max_rows=4)
         assert helper.lease(first.stop) == second
@@ -237,7 +237,7 @@ class TestLeases:
         second = helper.lease(first.stop, max_bytes=25)
         assert (second.rows, second.bytes) == (2, 20)
 
-    def test_many_are_several_leases(self, helper: Helper) -> None:
+    def test_many_messages_make_several_leases(self, helper: Helper) -> None:
         for chunk in range(3):
             helper.write([b"x"] * 10_000, chunk)
         leased = helper.lease()
@@ -247,7 +247,7 @@ class TestLeases:
         assert rows == sorted(rows)
         assert helper.lease(leased.stop).rows == 0
 
-    def test_what_is_not_settled_in_time_goes_back(self, broker: BrokerProcess, helper: Helper) -> None:
+    def test_leases_that_time_out_go_back(self, broker: BrokerProcess, helper: Helper) -> None:
         helper.write([b"x"])
         leased = helper.lease(timeout=50_000)
         wait_for(lambda: helper.rows(leased) == [])
@@ -262,7 +262,7 @@ class TestLeases:
         assert "another query leases as 'lake'" in problem.text
         assert helper.lease(first.stop, instance="two").rows == 0
 
-    def test_a_restart_remembers_who_was_taken_over(self, broker: BrokerProcess, helper: Helper) -> None:
+    def test_a_restart_remembers_take_overs(self, broker: BrokerProcess, helper: Helper) -> None:
         helper.lease(instance="one")
         helper.lease(instance="two")
         broker.stop()
@@ -291,7 +291,7 @@ class TestLeases:
         broker.kill()
         broker.start()
         again = Helper(broker.private_socket)
-        assert again.lease(leased.first) == rest  # what was settled stays settled
+        assert again.lease(leased.first) == rest  # settled messages stay settled
         again.close()
 
     def test_what_can_not_be(self, helper: Helper) -> None:
@@ -369,7 +369,7 @@ class TestWriters:
 
 
 class TestReaders:
-    def test_who_reads_and_how_far(self, broker: BrokerProcess, helper: Helper) -> None:
+    def test_readers_and_their_positions(self, broker: BrokerProcess, helper: Helper) -> None:
         report = requests.Report(
             reader="lake",
             view="messages",
@@ -404,7 +404,7 @@ class TestReaders:
 
 
 class Asker:
-    """A connection to a broker in this process."""
+    """A connection to an in-process broker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -418,7 +418,7 @@ class Asker:
 
 
 class TestCommits:
-    """On a log that can be held up."""
+    """On a log that can be held."""
 
     async def meet(self, broker: InProcess) -> tuple[PrivateSocket, Asker]:
         broker.queue("a")
@@ -430,7 +430,7 @@ class TestCommits:
     def test_without_a_temporary_folder_it_is_in_no_file_system(
         self, failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As where a service may write to its data folder only: it must start, and leave no note."""
+        """As for a service that may only write to its data folder: it must start, and leave no note."""
         deep = tmp_path / ("x" * 100)
         deep.mkdir()
 
@@ -496,7 +496,7 @@ class TestCommits:
 
         asyncio.run(live())
 
-    def test_a_stop_gives_the_answers_that_are_due(self) -> None:
+    def test_a_stop_sends_pending_answers(self) -> None:
         async def live() -> None:
             async with running() as broker:
                 door, asker = await self.meet(broker)

@@ -40,7 +40,7 @@ NOP_ANSWER = bytes.fromhex("04200100 00000001 00010000")
 
 
 def play(scene: Scene, **limits: object) -> None:
-    """Run a scene against a broker of its own."""
+    """Run a scene with its own broker."""
 
     async def run() -> None:
         async with running(**limits) as broker:
@@ -76,7 +76,7 @@ class TestNothingBeforeItsCommit:
         play(scene)
 
     def test_a_pop_waits_for_its_own_event_and_later_answers_wait_behind_it(self) -> None:
-        """After a crash a popped message would come again, if it had been shown before the pop was durable."""
+        """Otherwise a popped message could be delivered again after a crash."""
 
         async def scene(broker: InProcess) -> None:
             broker.queue("q")
@@ -132,7 +132,7 @@ class TestNothingBeforeItsCommit:
 
 class TestWhatWasReadCounts:
     def test_a_connection_lost_while_the_disk_is_behind(self) -> None:
-        """Frames that waited because too much is unwritten were received all the same."""
+        """Frames that waited because of backpressure count as received."""
 
         async def scene(broker: InProcess) -> None:
             queue = broker.queue("q")
@@ -205,7 +205,7 @@ class TestWhatWasReadCounts:
         play(scene)
 
     def test_a_message_that_was_never_sent_to_the_lost_peer_is_whole(self) -> None:
-        """It waited for its commit, or for a slow peer: no retry is spent, no delivery counted."""
+        """It waited for its commit, or for a slow peer, so no retry is spent and no delivery counted."""
 
         async def scene(broker: InProcess) -> None:
             session, wire = broker.sspq()
@@ -245,7 +245,7 @@ class TestRefusedPublishes:
 
         play(scene)
 
-    def test_closed_when_time_is_up(self) -> None:
+    def test_closed_after_the_timeout(self) -> None:
         async def scene(broker: InProcess) -> None:
             broker.queue("q", max_depth=1)
             session, wire = broker.phpmq()
@@ -345,7 +345,7 @@ class TestFaultsAndStubbornPeers:
         play(scene)
 
     def test_a_clock_beyond_the_protocols_last_second_loses_no_message(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Kokaq counts seconds with 32 bits, up to 2106. A pop that can't be put into words would be a message lost."""
+        """Kokaq's seconds have 32 bits and end in 2106. A pop whose answer can't be encoded would lose its message."""
 
         async def scene(broker: InProcess) -> None:
             monkeypatch.setattr(broker.runtime, "now", lambda: 2**33 * 1_000_000)
@@ -383,7 +383,7 @@ class TestFaultsAndStubbornPeers:
             assert wire.writes == []
             session.resume_writing()
             await broker.settle()
-            assert len(wire.writes) > 1  # no more than output_bytes at a time
+            assert len(wire.writes) > 1  # at most output_bytes at a time
             assert max(map(len, wire.writes)) < 12_000
             assert len(wire.sent) > 50_000
             assert wire.sent.endswith(bytes((POP, FAIL_OK, 0, 0)))
@@ -407,7 +407,7 @@ class TestFaultsAndStubbornPeers:
         play(scene)
 
     def test_a_receiver_that_has_finished_sending_gets_nothing(self) -> None:
-        """It could not confirm: the message stays for others, its counter whole."""
+        """It could not confirm, so the message stays for other receivers, with an unchanged counter."""
 
         async def scene(broker: InProcess) -> None:
             session, wire = broker.sspq()

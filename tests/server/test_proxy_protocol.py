@@ -1,4 +1,4 @@
-"""The PROXY protocol, version 2: bytes, hostile ones too; and what a broker behind a load balancer knows of clients."""
+"""The PROXY protocol, version 2: valid and hostile bytes; and a broker's view of clients behind a load balancer."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from support.brokers import BrokerProcess, dial
 from support.certificates import Authority
 from support.raw import NO_RECEIVE, RECEIVE, sspq
 
-#: As the document has it: 0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A.
+#: From the specification: 0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A.
 MARK = bytes.fromhex("0d0a0d0a000d0a515549540a")
 LOCAL = MARK + b"\x20\x00\x00\x00"
 
 
 def header(source: str, port: int = 40_000, *, additions: bytes = b"") -> bytes:
-    """A header for a client at this address, written down a second time."""
+    """A header for a client at this address, from an independent encoder."""
     address = ipaddress.ip_address(source)
     kind = 0x11 if address.version == 4 else 0x21
     rest = address.packed + address.packed + struct.pack(">HH", port, 9100) + additions
@@ -42,7 +42,7 @@ def header(source: str, port: int = 40_000, *, additions: bytes = b"") -> bytes:
 
 
 def read(data: bytes, *cuts: int) -> Peer | None:
-    """What is made of these bytes, which come in pieces; and nothing behind the header is taken."""
+    """Read a header that arrives in pieces, and check that no byte after it is consumed."""
 
     async def main() -> Peer | None:
         ours, theirs = socket.socketpair()
@@ -162,7 +162,7 @@ def test_every_address_comes_back(address: object, port: int, additions: list[tu
 
 
 def behind(folder: Path, listener: str = "", rest: str = "") -> BrokerProcess:
-    """A broker with an SSPQ listener behind a load balancer, and one that is not."""
+    """A broker with one SSPQ listener behind a load balancer, and one without."""
     behind = f'[[sspq]]\naddress = "127.0.0.1:0"\nproxy_protocol = true\n{listener}\n'
     return BrokerProcess(folder, f'{behind}[[sspq]]\naddress = "127.0.0.1:0"\nqueue = "default/plain"\n{rest}')
 
@@ -176,7 +176,7 @@ def is_served(channel: socket.socket) -> bool:
 
 
 def is_ended(channel: socket.socket) -> bool:
-    """Whether the broker has closed it; with bytes that it has not read, that is a reset."""
+    """Whether the broker has closed the connection, by a reset if bytes were unread."""
     try:
         return channel.recv(1) == b""
     except ConnectionResetError:
@@ -193,16 +193,16 @@ def test_rules_limits_and_logs_know_the_client(tmp_path: Path) -> None:
         for source in ("192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.3"):
             client = kept.enter_context(dial(place))
             client.sendall(header(source))
-            assert is_served(client), "connections of one load balancer, and none of them over its limit"
+            assert is_served(client), "the connections of one load balancer share no limit"
         client.settimeout(0.1)
         with pytest.raises(TimeoutError):
-            client.recv(1)  # its first request waits for a message, so it has the right to
+            client.recv(1)  # its first request waits for a message, so it is permitted
         with dial(place) as third:
             third.sendall(header("192.0.2.1"))
-            assert is_ended(third), "the third of this client"
+            assert is_ended(third), "this client's third connection must be refused"
         with dial(place) as other:
             other.sendall(header("198.51.100.1") + sspq(RECEIVE))
-            assert other.recv(8) == sspq(NO_RECEIVE), "no right"
+            assert other.recv(8) == sspq(NO_RECEIVE), "this client has no right"
         for first in (sspq(RECEIVE), b"PROXY TCP4 192.0.2.1 192.0.2.1 1 1\r\n"):
             with dial(place) as without:
                 without.sendall(first)
@@ -215,7 +215,7 @@ def test_rules_limits_and_logs_know_the_client(tmp_path: Path) -> None:
             assert check.recv(8) == sspq(NO_RECEIVE), "the load balancer itself has no right"
         with dial(broker.address("sspq", 1)) as plain:
             plain.sendall(header("192.0.2.1"))
-            assert is_ended(plain), "where the option is off, a header is no message"
+            assert is_ended(plain), "without the option, a header is an invalid message"
         reasons = [line["reason"] for line in broker.events("no PROXY header taken")]
         assert [reason.split(",")[0] for reason in reasons] == [
             "it does not begin with a PROXY header",
@@ -237,7 +237,7 @@ def test_tls_comes_after_the_header(tmp_path: Path) -> None:
             assert is_served(channel)
 
 
-def test_only_from_those_who_are_named(tmp_path: Path) -> None:
+def test_only_from_configured_addresses(tmp_path: Path) -> None:
     with behind(tmp_path, 'proxy_from = ["127.0.0.2", "10.0.0.0/8"]') as broker:
         host, _, port = broker.address("sspq", 0).rpartition(":")
         with socket.create_connection((host, int(port)), 5, ("127.0.0.2", 0)) as named:

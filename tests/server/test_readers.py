@@ -1,4 +1,4 @@
-"""Who reads, and how long history waits for them."""
+"""Readers' positions, and how long history is kept for them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TestRegistry:
         asyncio.run(live())
 
     def test_writing_does_not_hold_the_loop_up(self, tmp_path: Path) -> None:
-        """While one take-over waits for the disk, others are answered; each is on disk before its answer."""
+        """While one take-over waits for the disk, other requests are answered; each is on disk before its answer."""
         go_on = threading.Event()
 
         class Slow(FileValues):
@@ -113,7 +113,7 @@ class TestRegistry:
         save(found)
         assert "the readers cannot be saved" in words.getvalue()
 
-    def test_there_is_a_limit_and_the_quietest_makes_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_quietest_reader_makes_room_at_the_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 2)
         found = ReaderTable(Logger(io.StringIO()), Broker())
         found.report(report("pinned", pin=True), NOW)
@@ -138,7 +138,7 @@ class TestRegistry:
             begin(found, lease(reader="new", instance="2", owner="a"))
         assert [each.position for each in found.listed()] == [8, 0]
 
-    def test_who_has_its_share_makes_room_among_its_own(self) -> None:
+    def test_an_owner_at_its_share_replaces_its_own_readers(self) -> None:
         broker = Broker()
         queue = broker.create_queue("default", "a", NOW)
         broker.publish(Connection(1, b""), queue, [b"x"], NOW)
@@ -153,7 +153,7 @@ class TestRegistry:
             found.report(report("more", owner="b"), NOW + 4)
         found.report(report("more", owner="a"), NOW + 4)
 
-    def test_whoever_has_most_makes_room_when_all_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_largest_owner_makes_room_at_the_total_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 3)
         found = ReaderTable(Logger(io.StringIO()), Broker())
         for at, (name, owner) in enumerate((("one", "a"), ("two", "b"), ("three", "b"), ("four", "c"))):
@@ -166,7 +166,7 @@ class TestRegistry:
         assert answers == [True, True, True, False, True, True, False]
 
     def test_a_take_over_survives_a_power_cut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The file is synced before it gets its name, and then the folder that has the name."""
+        """The file is synced before it is renamed, and its folder afterwards."""
         synced: list[str] = []
 
         def noted(file: int) -> None:
@@ -177,7 +177,7 @@ class TestRegistry:
         begin(kept(tmp_path), lease(instance="one"))
         assert synced == [str(tmp_path / "readers.json.new"), str(tmp_path)]
 
-    def test_who_has_taken_over_is_written_down_at_once(self, tmp_path: Path) -> None:
+    def test_a_take_over_is_saved_at_once(self, tmp_path: Path) -> None:
         found = kept(tmp_path)
         begin(found, lease(instance="one"))
         begin(found, lease(instance="two"))
@@ -206,12 +206,12 @@ class TestPins:
         last = life.opened.upkeep.log.extents()[-1]
         assert self.plan(life, Pin("lake", last.end, now)) == (last.first, [])
 
-    def test_not_for_one_that_was_not_heard_of(self, life: Life) -> None:
+    def test_the_floor_does_not_wait_for_a_silent_reader(self, life: Life) -> None:
         last, now = life.opened.upkeep.log.extents()[-1], life.workload.now
         pin = Pin("lake", 1, now - 10 * SECOND)
         assert self.plan(life, pin, pin_age=9 * SECOND) == (last.first, ["it has not reported for too long"])
 
-    def test_not_for_one_that_keeps_too_much(self, life: Life) -> None:
+    def test_the_floor_does_not_wait_for_a_reader_that_keeps_too_much(self, life: Life) -> None:
         segments, now = life.opened.upkeep.log.extents(), life.workload.now
         size = sum(segment.size for segment in segments[2:-1])
         pin = Pin("lake", segments[2].first, now)

@@ -180,8 +180,8 @@ def test_kokaq_with_one_right(right: Right) -> None:
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_what_kokaq_tells_of_all_queues(right: Right) -> None:
-    """The broker's totals are for those who may look at all queues; an ID without a queue finds what one may see."""
+def test_kokaq_requests_about_all_queues(right: Right) -> None:
+    """Totals need the right to all queues; an ID without a queue name finds only messages in permitted queues."""
     totals = Shape(Opcode.GET, MessageType.CONTROL, True, "", False)
     message = Shape(Opcode.GET, MessageType.OPERATIONAL, True, "", True)
 
@@ -266,7 +266,7 @@ def sspq_bytes(kind: type) -> bytes:
 
 
 def test_sspq_without_a_right() -> None:
-    """Not even a queue that was deleted is made again."""
+    """A deleted queue is not created again either."""
     assert set(SSPQ_SAMPLES) == set(get_args(sspq.SspqFrame))
 
     async def test(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""The running broker in this process, with a disk and sessions that do what no real one should."""
+"""The running broker in this process, with a faulty disk and faulty sessions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = 1_700_000_000_000_000
 
 
 class StallingDisk(MemoryLog):
-    """A log whose writes wait until they may go on."""
+    """A log whose writes wait until the test releases them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ async def hang_up(*writers: asyncio.StreamWriter) -> None:
 
 @pytest.mark.parametrize("size", [0, 1000], ids=["empty payloads", "payloads"])
 def test_publishers_wait_for_a_stalled_disk(size: int) -> None:
-    """However much they have to send; whatever was read is there in the end."""
+    """With any amount to send; every message that was read is there at the end."""
 
     async def main() -> None:
         running = Running(Limits(memory_bytes=4_000_000))
@@ -163,7 +163,7 @@ def test_consumers_are_served_while_publishers_wait() -> None:
 
 @pytest.mark.parametrize("step", ["handle", "encode_deliveries", "_all_handled", "facts"])
 def test_a_fault_in_a_session_ends_that_one_only(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """What it had goes back, and the others go on."""
+    """Its messages go back, and the other sessions continue."""
     faulty: list[PhpmqSession] = []
     original = getattr(PhpmqSession, step)
 
@@ -209,7 +209,7 @@ def test_a_fault_in_a_session_ends_that_one_only(monkeypatch: pytest.MonkeyPatch
 def test_connections_leave_file_descriptors_for_the_journal(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, most: int, asked: tuple[int, int] | None
 ) -> None:
-    """It would take being out of them for a failure of the disk, and the broker would end."""
+    """Without any left, the journal would see a failing disk, and the broker would end."""
     set_to: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))

@@ -1,8 +1,8 @@
-"""Clients that leave Nagle's algorithm on, as most do, get their answers as soon as those that turn it off.
+"""Clients that leave Nagle's algorithm on, as most do, get their answers as fast as those that turn it off.
 
-The second of two small writes waits in the client's system for the acknowledgement of the first. Where the broker's
-system delays that, each round takes as long as the delay. Rounds that do are counted, beside those of the same client
-with TCP_NODELAY, which a busy machine delays as well. ``python -m benches.small_writes`` has the rates.
+The second of two small writes waits in the client's kernel for the acknowledgement of the first. If the broker's
+kernel delays that, each round takes as long as the delay. The test counts such rounds, and compares with the same
+client with TCP_NODELAY, because a busy machine delays both. ``python -m benches.small_writes`` measures the rates.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from support.raw import NOP, SUCCESS_OK, Kokaq, kokaq, read_answer
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux acknowledges when asked to")
 
 ROUNDS = 40
-#: Seconds for which Linux delays an acknowledgement at least, less one tick of its clock.
+#: Seconds by which Linux delays an acknowledgement at least, less one tick of its clock.
 DELAY = 0.036
-#: Of segments that came in, in Linux's tcp_info.
+#: The offset of the number of received segments in Linux's tcp_info.
 SEGMENTS_IN = 140
 
 
 def stalls(act: Callable[[], object]) -> int:
-    """How many of the rounds took as long as a delayed acknowledgement."""
+    """The number of rounds that took as long as a delayed acknowledgement."""
     times = [time.monotonic()]
     for _ in range(ROUNDS):
         act()
@@ -54,7 +54,7 @@ def test_a_client_with_nagle_waits_for_no_acknowledgement(rig: Rig, protocol: st
 
 @pytest.mark.parametrize("rig", ["tls"], indirect=True)
 def test_the_first_request_over_tls_does_not_wait_for_the_end_of_the_handshake(rig: Rig) -> None:
-    """The client's last words of it have no answer, and its first request is a second small write."""
+    """The client's last handshake message has no answer, so its first request is a second small write."""
 
     def first_answer(nodelay: bool) -> None:
         with Kokaq(rig.address("kokaq"), tls=True, nodelay=nodelay) as peer:
@@ -63,8 +63,8 @@ def test_the_first_request_over_tls_does_not_wait_for_the_end_of_the_handshake(r
     assert stalls(lambda: first_answer(nodelay=False)) <= stalls(lambda: first_answer(nodelay=True)) + ROUNDS // 2
 
 
-def test_what_is_answered_is_acknowledged_by_the_answer(tcp_rig: Rig) -> None:
-    """No acknowledgement of its own is sent, which would cost both sides."""
+def test_answers_carry_the_acknowledgement(tcp_rig: Rig) -> None:
+    """No separate acknowledgement is sent, which would cost both sides."""
     peer = tcp_rig.kokaq()
 
     def segments_in() -> int:

@@ -1,4 +1,4 @@
-"""SSPQ as clients see it: every rule of docs/protocols/sspq.md over real sockets, in bytes. Rules are quoted."""
+"""Every rule of docs/protocols/sspq.md over real sockets, in bytes. Rules are quoted."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestLostConnections:
         receive(rig.sspq()).expect(send(b"for ever", 255))
 
     def test_counter_between(self, rig: Rig) -> None:
-        """ "else counter − 1 and re-queued"; on delivery: what is left."""
+        """ "else counter − 1 and re-queued"; a delivery shows the rest."""
         rig.sspq().send(send(b"twice", 2))
         for left in (2, 1, 0):
             lose(rig, b"twice", left)
@@ -127,7 +127,7 @@ class TestLostConnections:
         receive(rig.sspq()).expect(send(b"rude", 0))
 
     def test_a_waiting_request_is_forgotten(self, rig: Rig) -> None:
-        """A request ends with its connection: the message goes to who is still there, its counter whole."""
+        """A request ends with its connection: the message goes to a remaining receiver, with an unchanged counter."""
         receive(rig.sspq()).finish().expect_end()
         receive(rig.sspq().send(send(b"later", 0))).expect(send(b"later", 0))
 
@@ -210,7 +210,7 @@ class TestIgnored:
         peer.expect(send(b"still there"))
 
     def test_confirm_of_a_message_that_was_not_shown_yet(self, rig: Rig) -> None:
-        """ "CONFIRM with nothing out: ignored": the client can't be done with what it has not got."""
+        """ "CONFIRM with nothing out: ignored": the client can't confirm a message that it has not received."""
         peer = rig.sspq().send(send(b"unseen", 255), sspq(RECEIVE), sspq(CONFIRM))
         peer.expect(send(b"unseen", 255))
         peer.close()

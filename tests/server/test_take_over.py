@@ -23,10 +23,10 @@ from support.databaseproxy import database_proxy
 from support.postgres import fresh_schema, running_pair
 from support.raw import PUSH, consume, kokaq
 
-#: Seconds: a short one, so that tests do not wait long.
+#: Seconds; short, so that tests do not wait long.
 LEASE = 1.0
 FENCED = "the journal is lost to this broker, which stands by from now on"
-#: How the answer to a push begins.
+#: The first bytes of the answer to a push.
 PUSHED = bytes.fromhex("04200100")
 HELD = "the lease on the journal has run out: nothing is handed out until it is renewed"
 
@@ -61,13 +61,13 @@ def brokers(tmp_path: Path, url: str, count: int = 2, lease: float = LEASE, **op
 
 
 def push(broker: BrokerProcess, *payloads: bytes) -> None:
-    """Publish, and have it confirmed."""
+    """Publish, and wait for the confirmation."""
     with connect(broker.url("kokaq", "/default/jobs")) as client:
         assert client.publish_many(payloads).confirmed
 
 
 def taken(broker: BrokerProcess) -> list[bytes]:
-    """All messages, received and settled."""
+    """Receive and settle all messages."""
     with connect(broker.url("kokaq", "/default/jobs")) as client:
         found = []
         for message in client.consume(idle=0.5):
@@ -77,12 +77,12 @@ def taken(broker: BrokerProcess) -> list[bytes]:
 
 
 def http_address(broker: Broker) -> str:
-    """The URL of its HTTP process."""
+    """The URL of the broker's HTTP process."""
     return next(str(each["address"]) for each in broker.ready_file()["listeners"] if each["protocol"] == "http")
 
 
 def http(broker: Broker, path: str) -> tuple[int, dict[str, Any]]:
-    """The status and the answer of the HTTP process."""
+    """The status and the body of an HTTP response."""
     where = http_address(broker)
     try:
         with urllib.request.urlopen(f"{where}{path}", timeout=10) as answer:
@@ -194,18 +194,18 @@ def test_an_owner_that_was_paused_confirms_and_delivers_nothing_and_stands_by(tm
         assert taken(first) == [b"two"]
 
 
-def test_http_tells_of_the_role_and_tokens_are_known_to_both(tmp_path: Path, postgres: Server) -> None:
+def test_http_shows_the_role_and_tokens_are_shared(tmp_path: Path, postgres: Server) -> None:
     token = tmp_path / "token"
     with brokers(tmp_path, fresh_schema(postgres), http=FREE, admin_token_file=str(token)) as (first, second):
         both = ",".join(http_address(each) for each in (second, first))
         asked = penstock_here("status", f"--url={both}", f"--token-file={token}", "--json")
-        assert asked.json[0]["ready"] is True, "commands go on to the broker that serves"
+        assert asked.json[0]["ready"] is True, "commands try the next URL until a broker serves"
         assert http(first, "/readyz") == (200, {"ok": True, "role": "serving", "reasons": []})
         status, state = http(second, "/readyz")
         assert (status, state["ok"], state["role"]) == (503, False, "standby")
         assert "serves" in state["reasons"][0]
         for broker in (first, second):
-            assert http(broker, "/healthz") == (200, {"ok": True, "reasons": []}), "roles are for /readyz"
+            assert http(broker, "/healthz") == (200, {"ok": True, "reasons": []}), "only /readyz depends on the role"
         assert http(second, "/api/v1/queues")[0] == 503
         asked = penstock("status", "--url", second.addresses["http"], "--token", "whatever")
         assert (asked.code, "stands by" in asked.err) == (3, True)
@@ -223,7 +223,7 @@ def test_two_brokers_can_not_have_one_data_folder(tmp_path: Path, postgres: Serv
         assert "each needs a data folder of its own" in other.log.read_text()
 
 
-def test_a_broker_that_is_cut_off_from_the_database_says_so_and_goes_on(tmp_path: Path, postgres: Server) -> None:
+def test_a_broker_that_is_cut_off_from_the_database_reports_it_and_resumes(tmp_path: Path, postgres: Server) -> None:
     with database_proxy(postgres.port) as proxy:
         url = proxy.url(fresh_schema(postgres))
         with brokers(tmp_path, url, 1, http=FREE) as (broker,):
@@ -271,7 +271,7 @@ def test_the_database_fails_over_and_the_broker_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_stop_does_not_wait_for_a_commit_that_waits_for_the_synchronous_standby(tmp_path: Path) -> None:
-    """Not for a claim, and not for messages."""
+    """Neither for a claim nor for messages."""
     waiting = "select from pg_stat_activity where wait_event = 'SyncRep' and query like"
     with running_pair() as pair:
         url = fresh_schema(pair.primary)
@@ -296,7 +296,7 @@ def test_a_stop_does_not_wait_for_a_commit_that_waits_for_the_synchronous_standb
 
 
 def test_a_database_that_has_lost_commits_is_refused_until_an_operator_accepts_it(tmp_path: Path) -> None:
-    """A standby that was not synchronous is promoted, and supervisors start brokers again."""
+    """An asynchronous standby is promoted, and supervisors restart the brokers."""
     with running_pair() as pair, brokers(tmp_path, pair.url(), 1) as (broker,):
         push(broker, b"one")
         pair.standby.stop()

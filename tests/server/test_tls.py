@@ -1,4 +1,4 @@
-"""TLS: which versions, whose certificates, new ones while the broker runs, and handshakes that lead nowhere."""
+"""TLS: versions, client certificates, reloading at run time, and handshakes that fail."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def tls_listener(certificate: Certificate, client_ca: Path | None = None) -> str
 
 @pytest.fixture
 def broker(tmp_path: Path, certificates: Certificates) -> Iterator[Broker]:
-    """Its second SSPQ listener speaks TLS."""
+    """A broker whose second SSPQ listener speaks TLS."""
     limits = "unfinished_seconds = 0.5\nconnections_per_address = 4"
     with broker_with(tmp_path, limits, listeners=tls_listener(certificates.server)) as broker:
         yield broker
 
 
 def is_served(channel: socket.socket) -> bool:
-    """Whether the other side speaks SSPQ with us."""
+    """Whether the other side answers over SSPQ."""
     try:
         channel.sendall(sspq(RECEIVE) * 2)
         return channel.recv(8) == sspq(NO_RECEIVE)
@@ -162,7 +162,7 @@ def served_certificate(broker: Broker) -> bytes:
 
 
 def test_certificates_are_read_again(tmp_path: Path, certificates: Certificates) -> None:
-    """For new connections; and what can't be read, or does not fit together, changes nothing."""
+    """New connections use them; unreadable or mismatched files change nothing."""
     used = Certificate(tmp_path / "used.pem", tmp_path / "used.key")
 
     def use(broker: Broker, path: Path, key: Path, event: str) -> None:

@@ -1,4 +1,4 @@
-"""Brokers whose database turns them away for a while: the one that serves and the one that stands by both stay."""
+"""Brokers whose database refuses them for a while: both the serving one and the standby survive."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from server.test_take_over import Broker, brokers, http, push, taken
 from support.brokers import FREE, wait_for
 from support.roles import END, Role, role_of
 
-#: What is in the log, once for each time, and what ``/readyz`` says.
+#: The text in the log, once per outage, and in ``/readyz``.
 TURNED_AWAY = "the journal is not available: trying again"
 DENIED = "turns"
 
 
 @pytest.fixture
 def role(postgres: Server) -> Iterator[Role]:
-    """One that is gone after the test."""
+    """A role that is dropped after the test."""
     with role_of(postgres, "turned_away") as found:
         yield found
 
 
-#: What somebody does for a while, and how it is put right.
+#: Statements that cause an outage, and those that end it.
 TROUBLES = {
     "rights": (
         ["revoke all on all tables in schema penstock from {role}"],
@@ -49,7 +49,7 @@ TROUBLES = {
 
 @contextmanager
 def trouble(role: Role, name: str) -> Iterator[None]:
-    """Such a while."""
+    """Cause an outage."""
     begin, end = TROUBLES[name]
     for statement in begin:
         role.execute(statement)
@@ -76,7 +76,7 @@ def in_order(pair: list[Broker]) -> bool:
 
 
 def serving(pair: list[Broker]) -> Broker:
-    """The one that serves."""
+    """The serving broker."""
     found = next(broker for broker in pair if http(broker, "/readyz")[0] == 200)
     found.wait_for_role("serving")
     return found
@@ -93,7 +93,7 @@ def test_a_database_that_turns_brokers_away_ends_none_of_them(tmp_path: Path, ro
             assert all(broker.process is not None and broker.process.poll() is None for broker in pair), name
         assert taken(serving(pair)) == [name.encode() for name in TROUBLES]
         for broker in pair:
-            assert len(broker.events(TURNED_AWAY)) <= 2 * len(TROUBLES), "it is said once, and not at each try"
+            assert len(broker.events(TURNED_AWAY)) <= 2 * len(TROUBLES), "logged once, not at each attempt"
 
 
 def test_a_broker_starts_while_its_password_is_wrong(tmp_path: Path, role: Role) -> None:
@@ -119,7 +119,7 @@ def test_a_broker_serves_while_the_database_has_no_connection_for_its_flight_end
 
 
 class Away:
-    """Values of a database that does not answer."""
+    """The stored values of a database that does not answer."""
 
     def get(self, name: str) -> bytes | None:
         raise LogAway("not now")
@@ -134,7 +134,7 @@ class Away:
         self.put(name, b"")
 
 
-def test_readers_and_tokens_that_can_not_be_had_now_are_not_given_up() -> None:
+def test_readers_and_tokens_that_can_not_be_read_now_are_kept() -> None:
     with pytest.raises(LogAway):
         ReaderTable(Logger(io.StringIO()), CoreBroker(), Away())
     with pytest.raises(LogAway):

@@ -1,8 +1,8 @@
-"""Whatever a peer sends, and whatever time asks for, others have their turn after a fixed amount of work.
+"""Any request, and any timer, yields to other peers after a bounded amount of work.
 
 Every frame of every protocol is tried on a large state, and on one several times as large, in many copies, with small
-budgets. What counts is the longest callback of the loop, in bytecodes. ``tests/core/test_budget.py`` does the same for
-single commands, with the budgets as they are. Whoever adds a frame has to add a scene.
+budgets. The longest callback of the loop is measured, in bytecodes. ``tests/core/test_budget.py`` does the same for
+single commands, with the real budgets. A new frame needs a new scene.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNKNOWN = bytes(8) + b"\0\0\0\0\0\0\xff\xff"
 
 
 class Rig:
-    """A broker with much in it, and a peer of each protocol."""
+    """A broker with a large state, and a peer of each protocol."""
 
     def __init__(self, broker: InProcess, size: int) -> None:
         self.broker, self.size = broker, size
@@ -69,11 +69,11 @@ class Rig:
             )
 
     def unknown(self) -> bytes:
-        """An ID that looks like one of ours, of a message that is nowhere."""
+        """A well-formed ID of a message that does not exist."""
         return self.broker.runtime.ids.identity.to_bytes(8, "big") + (10**12).to_bytes(8, "big")
 
     def give_to_holder(self) -> None:
-        """Half of the plain messages are out on one connection."""
+        """Deliver half of the plain messages to one connection."""
         count = self.size // 2
         self.core.subscribe(self.holder.connection, self.plain, count, self.now)
         while len(self.holder.connection.out) < count:
@@ -87,7 +87,7 @@ class Rig:
 
 
 Scene = Callable[[Rig], tuple[Session[Any], bytes]]
-#: Prepares a rig, and returns what is to be measured.
+#: Prepares a rig, and returns the call to measure.
 Play = Callable[[Rig], Callable[[], object]]
 
 
@@ -137,7 +137,7 @@ SCENES: dict[object, Scene] = {
     sspq.DeadReceive: lambda rig: (rig.sspq, raw.sspq(raw.DEAD_RECEIVE) * COPIES),
     sspq.Confirm: lambda rig: (rig.sspq, raw.sspq(raw.CONFIRM) * COPIES),
 }
-#: Frames that only the broker sends, or that it counts and passes over.
+#: Frames that only the broker sends, or that it counts and ignores.
 PASSED_OVER = {phpmq.Dispatch, sspq.NoReceive, sspq.Other}
 
 
@@ -146,12 +146,12 @@ def test_every_frame_has_a_scene() -> None:
     assert frames == SCENES.keys() | PASSED_OVER
 
 
-#: How often a scene may be played to be short enough.
+#: Number of attempts in which a scene must once be short enough.
 TRIES = 3
 
 
 def longest(play: Play, size: int) -> int:
-    """The longest callback while something is played, until there is nothing left to do."""
+    """The longest callback of a scene, until no work is left."""
 
     async def run() -> int:
         async with running() as broker:
@@ -172,7 +172,7 @@ def longest(play: Play, size: int) -> int:
 
 
 def check(play: Play) -> None:
-    """What is due falls into one turn or another, as the journal's thread is quick or slow: the best of some tries."""
+    """Take the best of several attempts, because the journal's thread decides which turn gets the work."""
     for left in reversed(range(TRIES)):
         try:
             _check(play)
@@ -203,12 +203,12 @@ def test_frames(frame: object) -> None:
     check(play)
 
 
-#: Bytecodes of a round of the loop, however many peers have sent something or wait for an answer.
+#: Bytecodes of one iteration of the loop, for any number of peers that have sent or wait for something.
 MOST_IN_ROUND = 1_000_000
 
 
 def round_of(peers: int, protocol: str, data: bytes) -> int:
-    """The most work in a round while so many peers send the same at once, until all of it is done."""
+    """The most work in one iteration while this many peers send the same at once, until all is done."""
 
     async def run() -> int:
         async with running(connections_per_address=10_000) as broker:
@@ -243,7 +243,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_many_peers_at_once_have_their_turns(flood: str) -> None:
-    """The work of a round is bounded over all connections: reading, handling, and preparing answers."""
+    """The work of an iteration is bounded over all connections: reading, handling, and preparing answers."""
     with (
         patch("penstock.server.network.turns.TURN_WORK", 30),
         patch("penstock.server.network.memory.TURN_BYTES", 2**12),
@@ -284,7 +284,7 @@ def test_many_locks_end() -> None:
 
 
 def test_many_peers_are_looked_at() -> None:
-    """In rounds, and when reading goes on after the disk was too slow."""
+    """In rounds, and when reading resumes after the disk was too slow."""
 
     def play(rig: Rig) -> Callable[[], object]:
         for _ in range(rig.size // 5):
@@ -308,7 +308,7 @@ def test_many_peers_are_looked_at() -> None:
     "request_", [raw.kokaq(Opcode.GET, fields={raw.UUID: UNKNOWN}), raw.kokaq(Opcode.NOP)], ids=["search", "flood"]
 )
 def test_a_peer_with_many_requests_works_a_few_times_between_two_turns(request_: bytes) -> None:
-    """Its slices are short, and must not become more and more of them while they are not done."""
+    """Its slices are short, and must not pile up while earlier ones are pending."""
 
     async def most_slices() -> int:
         async with running(queues=2_000) as broker:

@@ -1,1 +1,1 @@
-"""Real processes, killed at any moment: a broker under load on a real folder, again and again."""
+"""Kills a real broker under load at random moments, again and again."""

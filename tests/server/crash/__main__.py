@@ -1,4 +1,4 @@
-"""Kill brokers: ``scripts/crash --rounds 1000``. A failure tells its seed and round, and leaves its folder."""
+"""Kill brokers: ``scripts/crash --rounds 1000``. A failure prints its seed and round, and keeps its folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DURABILITIES = ("commit", "interval", "os")
 
 
 class Figures(NamedTuple):
-    """What a run counts: kills, and what the killed had confirmed. Whatever is lost, doubled or changed ends it."""
+    """The numbers of a run: kills, and confirmed operations. A lost, doubled or changed message ends the run."""
 
     rounds: int = 0
     killed_while_starting: int = 0
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
                 rounds.append(each)
                 if sys.stderr.isatty():
                     sys.stderr.write(f"\r{sums.rounds + len(rounds):,} of {options.rounds:,} rounds ")
-        except Exception:  # whatever went wrong is the finding
+        except Exception:  # any exception is a finding
             sys.stderr.write(f"\nseed {seed}, round {story.round}, {durability} failed; its folder is {folder}\n")
             sys.stderr.write(f"again: scripts/crash --seed {seed} --rounds {STORY} --durability {durability}\n")
             sys.stderr.write(traceback.format_exc())

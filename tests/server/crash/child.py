@@ -1,8 +1,8 @@
 """A broker under load, to be killed: ``python -m server.crash.child FOLDER NOTES ROUND SEED DURABILITY``.
 
 It waits for a line on its standard input, opens the folder, and lets random clients publish, consume and settle until
-somebody kills it. Group commit runs in its thread, or without it where a commit is small; checkpoints and plans for
-retention in another, as in a real broker.
+it is killed. As in a real broker, one thread runs group commit, except for small commits, and another runs
+checkpoints and plans retention.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from server.crash.notes import Notes, number_of, payload
 from support.journals import open_folder
 from support.retaining import carry
 
-#: Published messages have numbers of the round they come from.
+#: Message numbers contain the round in which they were published.
 ROUND = 2**32
-#: More waiting messages than this, and the clients publish less.
+#: With more waiting messages than this, the clients publish less.
 BACKLOG = 2_000
 
-#: Small, so that a second of work rolls, checkpoints, forgets and carries forward.
+#: Small, so that a second of work rolls segments, checkpoints, trims and carries forward.
 OPTIONS: dict[str, Any] = {"extent_bytes": 60_000, "reserve": 16_384}
 RETENTION = Retention(age=0, bytes=200_000)
 SYNC_EVERY = 0.005
@@ -68,9 +68,9 @@ class Child:
         )
         self.connections: list[Connection] = []
         self.next_connection = 1
-        #: Messages that a client has been given and not settled.
+        #: Messages delivered to a client, and not settled.
         self.given: list[tuple[Connection, Queue, int]] = []
-        #: What waits until the journal is durable up to a position.
+        #: Callbacks that wait until the journal is durable up to a position.
         self.later: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = count()
         self.helper = ThreadPoolExecutor(1)
@@ -96,7 +96,7 @@ class Child:
             self.wanted.clear()
             self.commits.advance()
             for effect in self.engine.released():
-                self.tell(effect)
+                self.deliver(effect)
             while self.later and self.later[0][0] <= self.broker.committed:
                 heappop(self.later)[2]()
             self.notes.flush()
@@ -104,12 +104,12 @@ class Child:
 
     # What may be confirmed or delivered
 
-    def tell(self, effect: Effect) -> None:
+    def deliver(self, effect: Effect) -> None:
         if isinstance(effect, DeliveryEffect):
             self.show(effect.queue, effect.messages, effect.connection)
 
     def once_durable(self, position: int, do: Callable[[], None]) -> None:
-        """Do something once the journal is durable up to a position."""
+        """Call back once the journal is durable up to a position."""
         heappush(self.later, (position, next(self.serial), do))
 
     def show(self, queue: Queue, outs: list[Out], connection: Connection) -> None:
@@ -126,7 +126,7 @@ class Child:
         self.notes.add("D", position, number or 0)
 
     def when_durable(self, kind: str, *values: int) -> None:
-        """Note a line once all that has happened so far is durable."""
+        """Note a line once everything so far is durable."""
         self.once_durable(self.broker.log.next_position, lambda: self.notes.add(kind, *values))
 
     # Clients
@@ -220,7 +220,7 @@ class Child:
             self.once_durable(self.broker.log.next_position, show)
 
     def disturb(self, connection: Connection, queue: Queue, now: int) -> None:
-        """The rarer things."""
+        """Run a rare command."""
         chance = self.random.random()
         if chance < 0.1:
             self.connections.remove(connection)
@@ -243,7 +243,7 @@ class Child:
     # Maintenance
 
     def keep_up(self) -> None:
-        """Go on with what is under way, or begin something now and then."""
+        """Continue running maintenance, or sometimes begin a new task."""
         if next(self.upkeep_step, self) is self and self.random.random() < 0.02:
             self.upkeep_step = self.retention() if self.random.random() < 0.6 else self.checkpoint()
 

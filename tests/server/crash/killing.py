@@ -1,6 +1,6 @@
-"""Kill the broker, look at what it left, start it again.
+"""Kill the broker, check its folder, start it again.
 
-After every kill the folder is copied, and the copy is opened as a start would open it. What is checked there:
+After every kill a copy of the folder is opened as by a start, and checked:
 
 * Every message whose publishing was confirmed is alive, or its end is confirmed or in the journal.
 * Nothing whose end was confirmed is alive, and nothing is shown after its end was confirmed.
@@ -36,7 +36,7 @@ from penstock.server.engine.engine import locations, recover, table_of
 from server.crash.notes import number_of
 
 TESTS = Path(__file__).resolve().parents[2]
-#: How long a broker lives at most before it is killed; and how many are killed while they start.
+#: The longest life of a broker before it is killed, and the share that is killed while starting.
 LIFE = 0.6
 EARLY = 0.2
 #: A broker that takes longer to start than this hangs.
@@ -48,7 +48,7 @@ class Broken(AssertionError):
 
 
 class Round(NamedTuple):
-    """What a round saw, for the sum at the end."""
+    """The counts of one round, for the totals."""
 
     confirmed: int
     settled: int
@@ -72,17 +72,17 @@ class Story:
         self.round = 0
         self._read = 0
         self._ahead: subprocess.Popen[bytes] | None = None
-        #: What the broker has promised: position -> number, and the positions of messages that ended.
+        #: The broker's promises: position -> number, and the positions of messages that ended.
         self.numbers: dict[int, int] = {}
         self.positions: dict[int, int] = {}
         self.confirmed: set[int] = set()
         self.settled: set[int] = set()
         self.purged: set[int] = set()
-        #: Ends that were seen in the journal.
+        #: Ends found in the journal.
         self.ended: set[int] = set()
 
     def run(self, rounds: int) -> Iterator[Round]:
-        """Kill so many brokers. Raises Broken, or whatever the broker or the check stumbled over."""
+        """Kill brokers for some rounds. Raises Broken, or any error of the broker or the checks."""
         try:
             for _ in range(rounds):
                 self.round += 1
@@ -100,9 +100,9 @@ class Story:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=TESTS)
 
     def _kill_one(self, *, last: bool) -> bool:
-        """Let the next broker live for a while. Returns whether it came up before it was killed."""
+        """Let the next broker live for a while. Returns whether it was ready before it was killed."""
         child = self._ahead or self._start(self.round)
-        self._ahead = None if last else self._start(self.round + 1)  # it gets ready while this one works
+        self._ahead = None if last else self._start(self.round + 1)  # it starts up while this one works
         assert child.stdin is not None
         child.stdin.write(b"go\n")
         child.stdin.flush()
@@ -131,7 +131,7 @@ class Story:
             file.seek(self._read)
             return b"U " in file.read(4096)
 
-    # What was promised
+    # Promises
 
     def _read_notes(self) -> None:
         if not self.notes.exists():
@@ -170,7 +170,7 @@ class Story:
         if not 0 < number >> 32 <= self.round:
             raise Broken(f"message {position} has number {number}, which was never published")
 
-    # What is there
+    # Checks
 
     def _check(self, started: bool) -> Round:
         copy = self.folder / "copy"
@@ -202,7 +202,7 @@ class Story:
             log.close()
 
     def _check_alike(self, table: Table, replayed: Table) -> None:
-        """The checkpoint and the blocks after it say what all blocks say."""
+        """Check that the checkpoint and the blocks after it give the same state as all blocks."""
         for name in ("position", "queue", "size"):
             if not np.array_equal(table.columns[name], replayed.columns[name]):
                 raise Broken(f"column {name} differs with and without the checkpoint")

@@ -20,7 +20,7 @@ MOST = 300
 
 
 def payload(number: int) -> bytes:
-    """The one message that has this number: the number, a mark made from it, and some filling."""
+    """The payload of this number: the number, a mark derived from it, and padding."""
     head = number.to_bytes(_NUMBER, "big")
     mark = blake2b(head, digest_size=_MARK).digest()
     return head + mark + (mark * (MOST // _MARK + 1))[: number * 7919 % MOST]
@@ -33,7 +33,7 @@ def number_of(found: bytes) -> int | None:
 
 
 class Notes:
-    """The side file, as the broker's process writes it. What the kernel has taken survives the process."""
+    """The side file, written by the broker's process. Bytes handed to the kernel survive the process."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
