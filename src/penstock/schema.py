@@ -7,8 +7,7 @@ the byte layout and the recipe for changing it.
 An event is a row. Its position in the log is its identity; a message is named by the position of the event that
 published it. Rows come in two sorts: *message rows* carry a whole message (``PUBLISHED`` and ``CARRIED``), all others
 say what happened to one message, to a queue, to a reader's lease, or to a writer. Each column belongs to all rows or to
-one of the two sorts, and is laid down only for those, so that an acknowledgement does not pay for a payload it doesn't
-have.
+one of the two sorts, and is stored only for those, so that an acknowledgement takes no space for a payload.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ class Kind(IntEnum):
 
     PUBLISHED = 1
     CARRIED = 2  # a live message copied forward, so that its old segment can go; not a new message
-    RETURNED = 3  # given out and back, at its old place
-    REQUEUED = 4  # given out and back, at the end of its priority
+    RETURNED = 3  # delivered and returned, at its old place
+    REQUEUED = 4  # delivered and returned, at the end of its priority
     DEAD = 5  # moved to the dead letters
     REDRIVEN = 6  # from the dead letters to the end of a queue (the event's queue)
     ACKNOWLEDGED = 7
-    POPPED = 8  # taken for good
+    POPPED = 8  # taken without an acknowledgement (Kokaq Pop)
     DROPPED = 9  # removed by a rule, see the reason
     PURGED = 10  # all ready and delayed messages of a queue, except those listed in `detail`; `count` says how many
     DEAD_PURGED = 11  # all dead letters of a queue, except those listed in `detail`
@@ -38,9 +37,9 @@ class Kind(IntEnum):
     NAMESPACE_DELETED = 16
     STARTED = 17  # a broker opened the journal
     CATALOGUE = 18  # all namespaces, queues, policies and counters at this position: first in every segment
-    LEASED = 19  # messages are given to a reader; `detail` says which. The position is the lease's identity
-    LEASE_ENDED = 20  # the messages were settled, or went back: see the reason
-    WRITTEN = 21  # the messages before it in its block are a writer's chunk; `detail` says which
+    LEASED = 19  # messages are leased to a reader; `detail` lists them. The position is the lease's identity
+    LEASE_ENDED = 20  # the messages of a lease were settled or returned: see the reason
+    WRITTEN = 21  # the messages before it in its block are a writer's chunk, which `detail` identifies
     WRITER_ENDED = 22  # a writer is forgotten
     HELD = 23  # leases and writers at this position: after a CATALOGUE, if there are any
 
@@ -52,11 +51,11 @@ class Reason(IntEnum):
     REJECTED = 1  # a consumer sent it to the dead letters
     RETRIES = 2  # its retry counter ran out
     EXPIRED = 3  # its time to live ran out
-    DELIVERIES = 4  # it was given out as often as its queue allows
-    OVERFLOW = 5  # its queue was full and makes room by its oldest
-    LOST = 6  # the connection that had it went away
-    RELEASED = 7  # the consumer gave it back
-    LOCK_EXPIRED = 8  # the consumer's lock ran out
+    DELIVERIES = 4  # it was delivered as often as its queue allows
+    OVERFLOW = 5  # its queue was full and dropped its oldest message
+    LOST = 6  # the connection that had it was lost
+    RELEASED = 7  # the consumer returned it
+    LOCK_EXPIRED = 8  # the consumer's lock expired
     DELETED = 9  # an operator removed this one message
     DAMAGED = 10  # its payload was lost with a damaged part of the journal
 
@@ -65,7 +64,7 @@ class Reason(IntEnum):
 MESSAGE_KINDS = frozenset({Kind.PUBLISHED, Kind.CARRIED})
 #: Rows after which a message is alive, in the state that the row contains in full.
 STATE_KINDS = frozenset({Kind.RETURNED, Kind.REQUEUED, Kind.DEAD, Kind.REDRIVEN})
-#: Rows after which a message is no more.
+#: Rows after which a message is gone.
 FINAL_KINDS = frozenset({Kind.ACKNOWLEDGED, Kind.POPPED, Kind.DROPPED})
 #: Rows about leases and writers. They say nothing about a message: a leased one is in the state of its own last event.
 SPARK_KINDS = frozenset({Kind.LEASED, Kind.LEASE_ENDED, Kind.WRITTEN, Kind.WRITER_ENDED})
@@ -75,7 +74,7 @@ FOREVER = 255
 
 
 class Rows(Enum):
-    """The rows that a column is laid down for."""
+    """The rows for which a column is stored."""
 
     ALL = "all"
     MESSAGES = "messages"
@@ -92,7 +91,7 @@ class Column(NamedTuple):
     default: int = 0
 
 
-#: In the order in which a block lays them down. Times are microseconds since 1970, 0 = none.
+#: In the order in which a block stores them. Times are microseconds since 1970; 0: none.
 COLUMNS = (
     Column(0, "kind", Rows.ALL, "B"),
     Column(1, "at", Rows.ALL, "I"),  # microseconds after the block's base time
@@ -107,12 +106,14 @@ COLUMNS = (
     Column(14, "request_id", Rows.MESSAGES, "binary"),
     Column(15, "asked_id", Rows.MESSAGES, "binary"),
     Column(16, "original", Rows.MESSAGES, "Q"),  # CARRIED: the message's position; 0 on PUBLISHED
-    Column(17, "published_at", Rows.MESSAGES, "q"),  # CARRIED: when; PUBLISHED has it in `at`
-    Column(18, "carried_source", Rows.MESSAGES, "binary"),  # CARRIED: who published it
+    Column(17, "published_at", Rows.MESSAGES, "q"),  # CARRIED: the time of publication; PUBLISHED has it in `at`
+    Column(18, "carried_source", Rows.MESSAGES, "binary"),  # CARRIED: the publisher
     Column(19, "carried_rank", Rows.MESSAGES, "Q"),
     Column(20, "carried_deliveries", Rows.MESSAGES, "I"),
-    Column(21, "carried_retries", Rows.MESSAGES, "B"),  # what is left; `retries` has what was published
-    Column(22, "carried_expires_at", Rows.MESSAGES, "q"),  # as it is now; `expires_at` has what was published
+    Column(21, "carried_retries", Rows.MESSAGES, "B"),  # remaining retries; `retries` has the published number
+    Column(
+        22, "carried_expires_at", Rows.MESSAGES, "q"
+    ),  # the current time of expiry; `expires_at` has the published one
     Column(23, "carried_dead", Rows.MESSAGES, "B"),  # the reason, for a dead letter; else 0
     Column(24, "with_ttl", Rows.MESSAGES, "B"),  # 1: a time to live was sent with it (PHPMQ's packet 05), even of 0
     Column(25, "source_info", Rows.MESSAGES, "binary"),  # the publisher's source info, UTF-8 (Kokaq)
@@ -121,10 +122,10 @@ COLUMNS = (
     Column(34, "delivered_at", Rows.OTHERS, "q"),
     Column(35, "reason", Rows.OTHERS, "B"),
     Column(36, "retries_left", Rows.OTHERS, "B", FOREVER),
-    Column(37, "new_expires_at", Rows.OTHERS, "q"),  # STATE_KINDS: the time it expires at from now on
+    Column(37, "new_expires_at", Rows.OTHERS, "q"),  # STATE_KINDS: the new time of expiry
     Column(38, "rank", Rows.OTHERS, "Q"),  # RETURNED: its place in the order; 0 = that of its position
-    Column(39, "count", Rows.OTHERS, "Q"),  # PURGED, DEAD_PURGED, LEASED, LEASE_ENDED, WRITTEN: how many messages
+    Column(39, "count", Rows.OTHERS, "Q"),  # PURGED, DEAD_PURGED, LEASED, LEASE_ENDED, WRITTEN: the number of messages
     Column(40, "detail", Rows.OTHERS, "binary"),  # JSON
-    Column(41, "from_queue", Rows.OTHERS, "I"),  # REDRIVEN: the queue it was dead in, if that is another one
+    Column(41, "from_queue", Rows.OTHERS, "I"),  # REDRIVEN: the queue of the dead letter, if that is another one
 )
 COLUMN = {column.name: column for column in COLUMNS}

@@ -141,7 +141,7 @@ def test_a_table_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
     found.refuse_unknown("new", [tmp_path / "new"])
     (tmp_path / "old" / "date=2026-01-01").mkdir(parents=True)
     (tmp_path / "old" / "date=2026-01-01" / "a.parquet").touch()
-    with pytest.raises(LakeError, match="table old exists, but nothing says what was written to it"):
+    with pytest.raises(LakeError, match="table old exists, but the record of its batches is missing"):
         found.refuse_unknown("old", [tmp_path / "old"])
 
 

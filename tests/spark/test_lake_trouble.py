@@ -72,7 +72,7 @@ def test_tables_that_others_made_are_refused(tmp_path: Path, kind: str) -> None:
         iceberg_of_others(lake, str((lake if kind == "iceberg" else tmp_path) / "iceberg.db"))
     found = kind.partition(" ")[0]
     for chosen in (None, found):
-        assert "table orders exists, but nothing says what was written to it" in refused(lake, kind=chosen)
+        assert "table orders exists, but the record of its batches is missing" in refused(lake, kind=chosen)
     other = next(each for each in FORMATS if each != found)
     assert f"has been written with kind {found}, not {other}" in refused(lake, kind=other)
 

@@ -15,10 +15,10 @@ from penstock.cli.displays import counting, measuring
 from penstock.cli.errors import FAILED, INTERRUPTED, OK
 from penstock.cli.output import amount, note, print_json, say
 
-#: Seconds between two looks: at first, and at most.
+#: Seconds between two polls: the first pause, and the longest.
 FIRST_LOOK = 0.05
 LOOK_EVERY = 0.5
-#: States of a job that does not go on by itself.
+#: States in which a job does not continue by itself.
 ENDED = ("cancelled", "interrupted", "failed", "done")
 
 background_option = click.option("--background", is_flag=True, help="Start the job, and do not wait for it to end.")

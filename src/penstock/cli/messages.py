@@ -248,7 +248,7 @@ def locks(pattern: str, as_json: bool, want: ListRange, api: Api) -> None:
 @api_options
 @json_option
 def release(message: str, as_json: bool, api: Api) -> None:
-    """Release a locked message: it goes back to its place in the queue.
+    """Release a locked message: it returns to its place in the queue.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ from penstock.cli.protocol_help import able, help_for, with_protocols
 from penstock.client import Disconnected, Outgoing, Published, Refused, aio
 from penstock.client.event_loop import run
 
-#: Read at a time; the lines of one read are published together.
+#: Bytes of one read, whose lines are published together.
 CHUNK = 1024 * 1024
 
 #: Flags that set a detail of each message, as the client calls it.

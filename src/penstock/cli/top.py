@@ -31,7 +31,7 @@ from penstock.cli.errors import CommandError
 from penstock.cli.output import escape, json_option, print_json, say
 from penstock.cli.queue_rows import COLUMNS, filter_options, row
 
-#: Queues requested without a screen whose size limits them, and at most.
+#: Queues requested if no screen limits their number, and the most that are requested.
 USUAL = 20
 MOST = 500
 #: Columns that a narrow terminal drops, in this order, unless the rows are sorted by them; and cells left for names.

@@ -31,7 +31,7 @@ class Peer(NamedTuple):
     """The other end of a call."""
 
     address: str
-    #: Such as "10.0.0.1:4711", for people.
+    #: Such as "10.0.0.1:4711", for display.
     name: str
     subject: str
     token: str

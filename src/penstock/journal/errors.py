@@ -52,7 +52,7 @@ class JournalRefused(LogError):
 
 
 class JournalOwned(JournalRefused):
-    """Another broker owns the journal: ``owner``, for people. Its lease, unless renewed, ends in ``seconds``."""
+    """Another broker owns the journal: ``owner``, for display. Its lease, unless renewed, ends in ``seconds``."""
 
     def __init__(self, where: str, owner: str, seconds: float) -> None:
         super().__init__(f"the journal in {where} is in use by another broker: {owner}")

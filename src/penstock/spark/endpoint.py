@@ -111,7 +111,7 @@ class FlightEndpoint:
         return self.retry(lambda client: _put(client, write, batch, self._call_options()))
 
     def retry(self, call: Callable[[fl.FlightClient], T]) -> T:
-        """Retry a call while the broker is away. In the end raises an error for people."""
+        """Retry a call while the broker is away. Finally raises an error for users."""
         waiting = self.retry_budget()
         while True:
             try:

@@ -140,7 +140,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """What is read, for people."""
+        """The subject of the read, for display."""
         return self.queue or self.pattern or "all queues"
 
 

@@ -27,7 +27,7 @@ class Standby(Protocol):
 
     @property
     def owner(self) -> str:
-        """The owner at the last look, for people; empty if there was none."""
+        """The owner at the last look, for display; empty if there was none."""
 
     @property
     def seconds(self) -> float:

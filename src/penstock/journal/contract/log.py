@@ -101,7 +101,7 @@ class Extent(Protocol):
 
 
 class BadRange(NamedTuple):
-    """Unreadable events: their positions (end excluded), their place, for people, and the reason."""
+    """Unreadable events: their positions (end excluded), their place, for display, and the reason."""
 
     first: int
     end: int

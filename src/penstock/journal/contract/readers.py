@@ -88,7 +88,7 @@ class BlockReader(Protocol):
     """A source of the blocks of a range."""
 
     identity: int
-    #: The journal, for people.
+    #: The journal, for display.
     where: str
 
     @property
@@ -127,7 +127,7 @@ class Follower(Protocol):
     """
 
     identity: int
-    #: The journal, for people.
+    #: The journal, for display.
     where: str
 
     def tail(self) -> Tail:

@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
 
 
 class ExtentInfo(NamedTuple):
-    """An extent, for people."""
+    """An extent, for display."""
 
     name: str
     first: int
@@ -72,7 +72,7 @@ class Repair(Protocol):
     lost: Sequence[tuple[int, int]]
 
     def plan(self) -> Sequence[str]:
-        """The planned steps, a line each, for people."""
+        """The planned steps, a line each, for display."""
 
     def carry_out(self, progress: Progress) -> list[str]:
         """Do it. Returns the names of the files set aside. An interrupted repair can be repeated."""

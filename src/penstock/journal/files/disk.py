@@ -73,7 +73,7 @@ class Held(Exception):
 class ReadableDisk(Protocol):
     """One folder, for reading."""
 
-    #: The folder, for people.
+    #: The folder, for display.
     where: str
 
     def names(self) -> list[str]:

@@ -12,7 +12,7 @@ class DiskFailures:
     """Translates errors of the disk, and remembers the one that ended the log."""
 
     def __init__(self, where: str) -> None:
-        """``where`` is the folder, for people."""
+        """``where`` is the folder, for display."""
         self._where = where
         #: The error that ended the log.
         self.fatal: LogFailed | None = None

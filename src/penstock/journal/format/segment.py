@@ -1,4 +1,4 @@
-"""Segment files: their names, the header in front, the sparse index and the footer behind.
+"""Segment files: their names, the header, and after the blocks the sparse index and the footer.
 
 A segment is a header, blocks, and, once it is finished, an index and a footer. An unfinished one always ends in zeros,
 because space is allocated ahead. So a file that was cut short can be recognized.

@@ -41,7 +41,7 @@ _PORT = re.compile(r":([^:\]]*)$")
 
 @dataclass(frozen=True)
 class Address:
-    """The location of a journal. ``url`` contains the password; ``where`` is the URL without it, for people."""
+    """The location of a journal. ``url`` contains the password; ``where`` is the URL without it, for display."""
 
     url: str
     #: The driver's URL: without our own parameters, and with ``DEFAULTS``.

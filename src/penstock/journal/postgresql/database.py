@@ -68,7 +68,7 @@ class ShardRow(NamedTuple):
     extent: int
     #: Checksum of the last block; 0: there is none yet.
     chain: int
-    #: The owner, for people; empty after it released its lease.
+    #: The owner, for display; empty after it released its lease.
     owner: str
     #: Seconds left of the lease by the database's clock. At 0 or below, any broker may become the owner.
     lease: float
@@ -166,7 +166,7 @@ class ReadableDatabase(Protocol):
 
     @property
     def where(self) -> str:
-        """The database and the schema, for people, without a password."""
+        """The database and the schema, for display, without a password."""
 
     def shard(self) -> ShardRow:
         """The journal's row. Raises DatabaseRefused if there is no journal."""
@@ -230,7 +230,7 @@ class Database(ReadableDatabase, Protocol):
         """
 
     def accept_loss(self, owner: str, now: int) -> ShardRow | None:
-        """Begin another incarnation at the head, accept everything behind it as lost, and end a ``hold`` by ``owner``.
+        """Begin another incarnation at the head, accept everything after it as lost, and end a ``hold`` by ``owner``.
 
         ``now`` is in microseconds since 1970. None: a broker has the lease, and nothing was changed.
         """

@@ -34,9 +34,9 @@ def is_another(made_in: bytes | None, extents: Sequence[ExtentRow], incarnation:
 
 
 def accepting(accepted: bytes | None, held: bytes | None, shard: ShardRow, firsts: Iterable[int], now: int) -> bytes:
-    """The accepted losses, extended by everything that was behind the head, as JSON.
+    """The accepted losses, extended by everything after the head, as JSON.
 
-    ``held`` is a loss that waits for an operator. The journal may have gone on since then: that loss ends at the next
+    ``held`` is a loss that waits for an operator. The journal may have continued since then: that loss ends at the next
     of ``firsts``, the first positions of the extents.
     """
     end = resume_after(shard.head, now)

@@ -259,5 +259,5 @@ class PostgresJournal(DatabaseJournal, Journal):
 
 
 def name_owner() -> str:
-    """Host and process, for people, and a random part, so that a claim whose answer was lost is recognised."""
+    """Host and process, for display, and a random part, so that a claim whose answer was lost is recognised."""
     return f"{socket.gethostname()} process {os.getpid()} ({secrets.token_hex(4)})"

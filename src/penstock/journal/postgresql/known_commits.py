@@ -93,7 +93,7 @@ class KnownCommits:
         if not self._path:
             return ""
         folder = os.path.dirname(self._path)
-        return f" To begin with what is there now: penstock journal accept-loss '{where}' --data {folder}"
+        return f" To continue from the database's current state: penstock journal accept-loss '{where}' --data {folder}"
 
     def note(self, extent: int, mark: BlockMark) -> None:
         """Note that a block is committed."""
@@ -109,7 +109,7 @@ class KnownCommits:
             os.pwrite(self._file, msgspec.json.encode(note).ljust(_SIZE - 1) + b"\n", 0)
 
     def lost_range(self, database: Database, shard: ShardRow) -> tuple[int, int] | None:
-        """Positions, end excluded, that are gone or belong to other blocks now; None: all is well.
+        """Positions, end excluded, that are gone or belong to other blocks now; None: no loss.
 
         If an operator has accepted the loss, the known block is forgotten. Raises DatabaseError.
         """

@@ -237,7 +237,7 @@ class DatabaseLog(SegmentedLog):
             self._has_forgotten = not self._connections.maintenance.drop()
 
     def close(self) -> None:
-        """Release the lease, so that another broker can go on at once, and close the connections."""
+        """Release the lease, so that another broker can take over at once, and close the connections."""
         if self._closed:
             return
         self._closed = True

@@ -152,7 +152,7 @@ class PostgresDatabase(PostgresReader, Database):
         return _shard(found[0])
 
     def end_incarnation(self, shard: ShardRow, now: int) -> None:
-        """Accept that everything behind the head is lost, in a transaction that has locked the shard's row."""
+        """Accept that everything after the head is lost, in a transaction that has locked the shard's row."""
         change = self._connection.change
         firsts = [row.first for row in self.extents()]
         change(statements.SET_VALUE, (ACCEPTED, accepting(self.value(ACCEPTED), self.value(HELD), shard, firsts, now)))

@@ -1,4 +1,4 @@
-"""Retrying statements, and turning what a database raises into what users of a journal expect."""
+"""Retries statements, and translates a database's errors into those of the journal's contract."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The tables of a journal, their version, and making them. All are in one schema of the database.
+"""The tables of a journal, their version, and the statements that create them. All are in one schema of the database.
 
-    version        whose tables these are, and which version of them
+    version        the product that owns the tables, and their version
     shard          one row: the log's head and start, its owner, and sums of the growing extent
-    extents        what is trimmed as a whole: the header of a segment, and sums once it is full
+    extents        units of trimming: the header of a segment, and sums once it is full
     blocks         the blocks, partitioned by extent: one commit is one row, its bytes those of the local format
     checkpoints    states before positions, in parts
     named_values   small values by name

@@ -49,7 +49,7 @@ class DatabaseStandby:
     def __init__(
         self, database: Database, own: Callable[[DatabaseStandby], OwnedDatabase], known: KnownCommits
     ) -> None:
-        """``own`` takes over, and calls ``check`` before it goes on."""
+        """``own`` takes over, and calls ``check`` before it continues."""
         self._database = database
         self._own = own
         self._reader = BlockReader(database.where, self._fetch, self._check_present)
@@ -63,7 +63,7 @@ class DatabaseStandby:
         self.seconds = 0.0
 
     def checkpoint(self) -> Checkpoint | None:
-        """The newest readable checkpoint, at whose position ``catch_up`` goes on. Raises LogError."""
+        """The newest readable checkpoint, at whose position ``catch_up`` continues. Raises LogError."""
         self._look()
         assert self._known.identity is not None
         found = DatabaseCheckpointReader(self._database, self._known.identity).newest_good()
@@ -81,7 +81,7 @@ class DatabaseStandby:
         rows = [row for row in self._ask(self._database.extents) if row.first < position <= row.end]
         blocks = self._ask(self._database.blocks, rows[-1].first, position - 1, 1) if rows else []
         if position not in (at for at, _ in self._ask(self._database.checkpoints)):
-            raise LogAway(f"{self._database.where}: the checkpoint at {position} is gone. It is looked for again")
+            raise LogAway(f"{self._database.where}: the checkpoint at {position} is gone: looking for another one")
         for block in blocks[:1]:
             self._known.note(block.extent, BlockMark(block.first, block.end, block.epoch, block.checksum))
 

@@ -72,7 +72,7 @@ class PostgresTools(JournalTools):
     @override
     def repair(self, progress: Progress) -> AbstractContextManager[Repair]:
         raise JournalRefused(
-            "a journal in a database is not repaired here: bring back what is damaged from a standby or a backup of the"
+            "a journal in a database is not repaired here: restore the damaged rows from a standby or a backup of the"
             " database"
         )
 

@@ -223,7 +223,7 @@ class ArrivalDatabase(PostgresDatabase):
         return True
 
     def put_back(self, epoch: int) -> bool:
-        """Record that the journal had gone on behind the head."""
+        """Record that the journal had continued after the head."""
         with self._connection.transaction():
             if not self._is_ours(epoch):
                 return False

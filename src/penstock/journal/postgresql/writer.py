@@ -1,14 +1,14 @@
-"""The head of the log in the hands of its owner: fencing, and finding out the outcome of a commit.
+"""The owner's side of the log's head: fencing, and determining the outcome of a commit.
 
-Every statement names our epoch, and an append the head that we know. If no row is changed, another broker owns the
-journal, or the database is not what it was; ``_explain`` finds out which. If the connection broke, the block may or may
+Every statement names our epoch, and an append also the head that we know. If no row is changed, another broker owns the
+journal, or the database has lost commits; ``_explain`` determines which. If the connection broke, the block may or may
 not be stored. ``_settle`` then asks the current server:
 
 1. Renew the lease. That is a commit of its own, so when it returns, everything visible before it is as durable as any
    commit, including a block whose own wait for a standby was cut short. No row: fenced.
 2. Check the server's settings, since another server may have taken the place of the one that was checked first. No
    later than this: the server that answers last stores the block.
-3. If the head is behind the block, and the block there has our epoch and checksum, the append succeeded. If the head is
+3. If the head is after the block, and the block there has our epoch and checksum, the append succeeded. If the head is
    where it was, the statement was lost or is still on its way, so it is sent again; only one of the two can find the
    head there. If there is no answer: ``LogAway``. The same append may be retried, and all of this applies to it too.
 4. If the head is before a position that we know as committed, the database has lost commits. The broker must stop.
@@ -156,14 +156,14 @@ class HeadWriter:
     def change_as_owner(self, change: Callable[[int], bool]) -> None:
         """Run a statement that names our epoch, and may run twice. It must use another connection than the head's.
 
-        Raises Fenced, or LogFull, LogAway or LogFailed, after which the log goes on.
+        Raises Fenced, or LogFull, LogAway or LogFailed, after which the log continues.
         """
         self.check()
         if not self._retry(lambda: change(self.epoch), at_head=False):
             self._refused()
 
     def release(self) -> None:
-        """Release the lease, and accept nothing more. If it raises LogFailed, the lease runs out by itself."""
+        """Release the lease, and accept nothing more. If it raises LogFailed, the lease will expire."""
         with self._lock:
             if self.failure is not None:
                 return
@@ -171,7 +171,7 @@ class HeadWriter:
             try:
                 self._database.release(self.epoch)
             except DatabaseError as error:
-                raise LogFailed(f"the lease could not be given back, and runs out by itself: {error}") from error
+                raise LogFailed(f"the lease could not be released, and will expire: {error}") from error
 
     def _found(self, block: NewBlock, extent: int, begins: NewExtent | None) -> bool:
         """Whether a block is stored; if not, it is sent again. The lease was renewed just now."""
@@ -211,14 +211,14 @@ class HeadWriter:
             pause = min(2 * pause, PAUSES[1])
 
     def _may_follow(self, shard: ShardRow) -> bool:
-        """Whether the head is where we know it, or behind a block that we have just sent."""
+        """Whether the head is where we know it, or after a block that we have just sent."""
         return (shard.epoch, shard.owner) == (self.epoch, self.owner) and shard.head >= self.head
 
     def _refused(self) -> NoReturn:
         """Raise the reason why a statement of ours changed nothing."""
         with self._lock:
             self._retry(lambda: self._explain(self._database.shard()))
-            raise self._end(LogFailed(f"{self._database.where} takes nothing from us, and does not say why"))
+            raise self._end(LogFailed(f"{self._database.where} rejects our statements without a reason"))
 
     def _explain(self, shard: ShardRow) -> None:
         """Raise the reason why a statement of ours changed nothing. Returns if there is none: send it again."""

@@ -19,7 +19,7 @@ NAMES = ("namespace", "queue")
 class ArchiveContents(msgspec.Struct, frozen=True):
     """An archive of one journal and some of its queues, from position ``start`` up to ``stop`` (exclusive)."""
 
-    #: As in the option, for people.
+    #: As in the option, for display.
     place: str
     identity: str
     of: Pick

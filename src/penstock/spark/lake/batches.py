@@ -59,7 +59,7 @@ class Lake:
         self.store = store or Store(self.root)
 
     def prepare(self) -> None:
-        """Make the folders, finish what was decided, and remove what was not."""
+        """Create the folders, finish the batch that was decided, and remove files of undecided ones."""
         try:
             self.staging.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -104,7 +104,7 @@ class Lake:
     def refuse_unknown(self, table: str, folders: Iterable[Path]) -> None:
         """Raise if the table has files but its last batch is unknown: everything in it would be archived again."""
         if self.last() is None and any(any(folder.rglob("*.parquet")) for folder in folders):
-            text = f"exists, but nothing says what was written to it ({self.hidden} is not complete)"
+            text = f"exists, but the record of its batches is missing ({self.hidden} is not complete)"
             raise LakeError(f"table {table} {text}: restore that, remove the table, or choose another")
 
     def query(self) -> str:

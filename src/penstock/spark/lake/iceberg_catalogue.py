@@ -91,7 +91,7 @@ class IcebergCatalogue:
             raise LakeError(f"{self._options.words} can't be used: {reason_of(error)}") from None
 
     def _registered(self, name: str) -> Any:
-        """A table that is there but not in the catalogue, which was lost. Ours is repaired; others are the user's."""
+        """A table that its catalogue may lack. Our own catalogue is repaired; others are up to the user."""
         table = self._newest(name)
         if table is None:
             return None

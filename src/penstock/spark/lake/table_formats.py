@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class TableFormat(NamedTuple):
-    """A format: its name in ``--kind``, its title for people, and its ``Table`` as ``module:class``."""
+    """A format: its name in ``--kind``, its title for display, and its ``Table`` as ``module:class``."""
 
     name: str
     title: str

@@ -24,11 +24,11 @@ from penstock.spark.registration import load
 
 #: Seconds between two looks at the query.
 LOOK_EVERY = 0.2
-#: Seconds between two triggers of a pipeline that runs on.
+#: Seconds between two triggers of a pipeline that keeps running.
 TRIGGER_SECONDS = 5.0
 
 
-#: What Spark raises, in Python and from Java.
+#: Spark's exceptions, in Python and from Java.
 SPARK_ERRORS = (PySparkException, Py4JError)
 
 
@@ -129,7 +129,7 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: RunControl) -> Pipeline
                 problems.append(problem)
                 raise
 
-    run.doing = "looking at what is there"
+    run.doing = "planning the first batch"
     trigger: dict[str, Any] = {"availableNow": True} if run.once else {"processingTime": f"{run.seconds} seconds"}
     writer = frame.writeStream.foreachBatch(batch).trigger(**trigger)
     query = writer.option("checkpointLocation", str(lake.checkpoint)).queryName(f"penstock-{lake.name}").start()

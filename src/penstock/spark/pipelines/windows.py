@@ -110,7 +110,7 @@ class TableMessages:
         return pa.schema([*MESSAGES, *more, *folders])
 
     def last(self) -> int:
-        """By what the table says of its files."""
+        """From the table's records of its files."""
         return max((file.last for file in self._table.files()), default=-1)
 
     def windows(self, start: int | None, stop: int, columns: Sequence[str]) -> list[TableWindow]:

@@ -19,7 +19,7 @@ class SinkFlag(NamedTuple):
 
 
 class SinkKind(NamedTuple):
-    """A kind: its name in ``--kind``, its title for people, its ``Sink`` as ``module:class``, and its flags."""
+    """A kind: its name in ``--kind``, its title for display, its ``Sink`` as ``module:class``, and its flags."""
 
     name: str
     title: str

@@ -70,7 +70,7 @@ class TableSink(Sink[StagedFiles]):
         there = [table.name for table in self._tables if table.exists()]
         marks = [mark for table in self._tables if (mark := table.last()) is not None]
         if last is None and there and not any(mark.query == query for mark in marks):
-            text = f"exists, but nothing says what was written to it ({self._lake.hidden} is not complete)"
+            text = f"exists, but the record of its batches is missing ({self._lake.hidden} is not complete)"
             raise LakeError(f"table {there[0]} {text}: restore that, remove the table, or choose another --table")
         for table, rows in zip(self._tables, _rows_of(last), strict=True):
             if table.name in there:
