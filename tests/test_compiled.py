@@ -48,7 +48,7 @@ def compiled_modules() -> None:
 @pytest.mark.usefixtures("compiled_modules")
 class TestCompiled:
     @pytest.mark.parametrize("tests", PARTS.values(), ids=PARTS)
-    def test_it_does_the_same(self, tests: list[str]) -> None:
+    def test_it_behaves_like_the_source(self, tests: list[str]) -> None:
         """Run the tests of the compiled modules again, with fewer examples of each property."""
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         done = subprocess.run(
@@ -84,7 +84,7 @@ class TestCompiled:
         again = penstock("compile", "--json", PENSTOCK_COMPILED="off")
         assert (again.code, again.json, again.err) == (0, [{"modules": len(MODULES), "made": False}], "")
 
-    def test_those_of_which_a_part_is_missing_are_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_incomplete_modules_are_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(compiled.VARIABLE, "auto")
         for module in (build, compiled):
             monkeypatch.setattr(module, "MODULES", (*MODULES, "penstock.core.there_is_none"))
@@ -92,7 +92,7 @@ class TestCompiled:
         assert not build.is_compiled()  # so that `penstock compile`, the remedy for that state, works
 
 
-class TestWhetherTheyAreUsed:
+class TestUse:
     @pytest.fixture
     def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(compiled, "FOLDER", tmp_path)
@@ -102,15 +102,15 @@ class TestWhetherTheyAreUsed:
     def test_none_are_there(self, folder: Path) -> None:
         assert compiled.begin() is State.NONE
 
-    def test_those_of_another_python_do_not_count(self, folder: Path) -> None:
+    def test_modules_of_another_python_do_not_count(self, folder: Path) -> None:
         (folder / "cpython-38-x86_64-linux-gnu-0123456789abcdef").mkdir()
         assert compiled.begin() is State.NONE
 
-    def test_those_of_other_sources_are_out_of_date(self, folder: Path) -> None:
+    def test_modules_of_other_sources_are_out_of_date(self, folder: Path) -> None:
         (folder / f"{compiled.prefix()}0123456789abcdef").mkdir()
         assert compiled.begin() is State.STALE
 
-    def test_those_that_can_not_be_loaded_are_left_alone(self, folder: Path) -> None:
+    def test_modules_that_can_not_be_loaded_are_not_used(self, folder: Path) -> None:
         current = compiled.current_folder()
         current.mkdir()
         assert compiled.begin() is State.BROKEN
@@ -136,7 +136,7 @@ class TestWhetherTheyAreUsed:
         with pytest.raises(ImportError, match="PENSTOCK_COMPILED=required, but Penstock runs from source"):
             compiled.begin()
 
-    def test_a_wrong_word(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_invalid_value(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(compiled.VARIABLE, "on")
         with pytest.raises(ImportError, match="PENSTOCK_COMPILED is auto, off or required, not 'on'"):
             compiled.begin()
@@ -145,7 +145,7 @@ class TestWhetherTheyAreUsed:
         ("word", "reason"),
         [("yes", " is auto, off or required, not 'yes'"), ("required", "=required, but Penstock runs from source: ")],
     )
-    def test_the_command_says_in_a_line_what_is_refused(self, tmp_path: Path, word: str, reason: str) -> None:
+    def test_the_command_explains_a_refusal_in_one_line(self, tmp_path: Path, word: str, reason: str) -> None:
         """Uses a copy of the sources in which nothing is compiled."""
         for part in ("__init__.py", "compiled/__init__.py", "cli/__init__.py", "cli/entry.py"):
             (tmp_path / "penstock" / part).parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,7 @@ class TestWhetherTheyAreUsed:
 
 
 class TestBuild:
-    def test_the_table_names_modules_that_there_are(self) -> None:
+    def test_the_table_names_existing_modules(self) -> None:
         for module in MODULES:
             assert (ROOT / "src" / module.replace(".", "/")).with_suffix(".py").is_file()
             assert module.split(".")[1] in compiled.SOURCES
@@ -223,7 +223,7 @@ class TestBuild:
         assert (build.remove(), build.remove()) == (1, 0)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
-    def test_two_wishes(self) -> None:
+    def test_conflicting_options(self) -> None:
         assert penstock("compile", "--check", "--remove").code == 2
 
 

@@ -25,7 +25,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield live
 
 
-def promised(example: Path) -> tuple[str, str]:
+def documented(example: Path) -> tuple[str, str]:
     """The command line and the output in the docstring."""
     docstring = ast.get_docstring(ast.parse(example.read_text())) or ""
     before, _, after = docstring.partition("\nprints\n\n")
@@ -39,8 +39,8 @@ def run(example: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_it_prints_what_it_promises(example: Path, broker: BrokerProcess) -> None:
-    command, output = promised(example)
+def test_it_prints_the_documented_output(example: Path, broker: BrokerProcess) -> None:
+    command, output = documented(example)
     port = command.rpartition(":")[2]
     assert command == f"python examples/{example.name} 127.0.0.1:{port}"
     done = run(example, broker.addresses[PROTOCOLS[port]])
@@ -49,7 +49,7 @@ def test_it_prints_what_it_promises(example: Path, broker: BrokerProcess) -> Non
 
 @pytest.mark.parametrize("example", [path for path in EXAMPLES if "hello" in path.stem], ids=lambda path: path.stem)
 def test_the_address_may_be_in_the_environment(example: Path, broker: BrokerProcess) -> None:
-    command, output = promised(example)
+    command, output = documented(example)
     protocol = PROTOCOLS[command.rpartition(":")[2]]
     done = run(example, **{f"PENSTOCK_{protocol.upper()}": broker.addresses[protocol]})
     assert (done.returncode, done.stdout) == (0, output), done.stderr

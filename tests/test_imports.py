@@ -160,11 +160,11 @@ def test_every_folder_is_in_the_table() -> None:
     assert not_in_the_table(PACKAGE) == []
 
 
-def test_no_package_imports_what_it_may_not() -> None:
+def test_no_package_has_forbidden_imports() -> None:
     assert violations(PACKAGE) == []
 
 
-def test_no_sub_package_imports_what_it_may_not() -> None:
+def test_no_sub_package_has_forbidden_imports() -> None:
     assert inner_violations(PACKAGE) == []
 
 
@@ -190,7 +190,7 @@ def test_three_modules_of_the_journal_know_the_driver() -> None:
     assert subprocess.check_output([sys.executable, "-c", loaded], text=True) == "False\n"
 
 
-def test_the_arrows_make_no_circle() -> None:
+def test_the_arrows_form_no_cycle() -> None:
     for table in (MAY_IMPORT, INNER["server"]):
         assert set(TopologicalSorter(table).static_order()) == set(table)
 

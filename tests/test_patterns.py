@@ -77,12 +77,12 @@ def test_namespace_and_name_are_matched_apart() -> None:
     assert not fits_queue("shop/orders", "shop", "orders-dlq")
 
 
-def test_what_includes_everything() -> None:
+def test_patterns_that_include_everything() -> None:
     assert all(map(includes_every_queue, ("*", "*/*", "**", "**/***")))
     assert not any(map(includes_every_queue, ("", "*/", "?*", "*/?*", "shop/*", "*/orders")))
 
 
-def test_what_includes_a_namespace() -> None:
+def test_patterns_that_include_a_namespace() -> None:
     assert all(includes_namespace(each, "shop") for each in ("shop", "shop/*", "sh*/**", "*"))
     assert not any(includes_namespace(each, "shop") for each in ("shop/o*", "shop/?*", "other", "shop/"))
 

@@ -175,7 +175,7 @@ class TestMissing:
         assert (code, err) == (3, f"set-up: no right to write in {checkout.root}.\n")
 
 
-class TestWhatIsRun:
+class TestCommands:
     def test_everything(self, ready: Checkout) -> None:
         assert ready.run(arguments=())[:2] == (0, "pytest ran\n")
         assert (ready.asked("-m ruff"), ready.asked("-m mypy"), ready.asked("not long")) == (2, 1, 0)

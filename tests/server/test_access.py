@@ -22,7 +22,7 @@ def allows(peer: Peer, queue: str = "default/q", **rule: Any) -> bool:
     return Rights([AccessRule(**({"may": ["publish"]} | rule))], peer).allow("publish", namespace, name)
 
 
-def test_without_rules_everybody_may_do_everything() -> None:
+def test_without_rules_every_peer_may_do_everything() -> None:
     assert Rights([], ANYBODY).allow("administer", "any", "queue")
 
 
@@ -135,7 +135,7 @@ class TestTokens:
     RULE = AccessRule(token_sha256=hashlib.sha256(TOKEN.encode()).hexdigest(), may=["read"])
 
     @pytest.mark.parametrize("token", ["", "another", "a token ", "\udcff"])
-    def test_a_rule_with_a_token_is_for_those_who_show_it(self, token: str) -> None:
+    def test_a_rule_with_a_token_applies_to_peers_that_present_it(self, token: str) -> None:
         shown = Peer("192.0.2.1", token=self.TOKEN)
         assert Rights([self.RULE], shown).allow("read", "a", "b")
         assert not Rights([self.RULE], shown._replace(token=token)).allow("read", "a", "b")

@@ -67,7 +67,7 @@ def test_large_blocks_go_back() -> None:
     assert kept["not set"] > 40 * 2**20, "the test cannot detect a leak"
 
 
-def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_c_libraries_are_not_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("musl", "1.2"))
     assert not allocator.return_freed_memory()
     assert not allocator.trim_heap()

@@ -78,7 +78,7 @@ def test_it_sleeps_again_after_a_moment_without_any() -> None:
     assert loop.iterate() == 0
 
 
-def test_it_goes_on_as_long_as_they_come_at_once() -> None:
+def test_it_continues_while_bytes_come_at_once() -> None:
     loop, poll = polling()
     pause(loop, poll, MOMENT / 2)
     for _ in range(20):
@@ -100,7 +100,7 @@ def test_it_does_not_poll_twice() -> None:
     assert len(loop.soon) == 1
 
 
-def test_what_is_done_meanwhile_does_not_make_it_longer() -> None:
+def test_other_turns_do_not_prolong_it() -> None:
     """Turns that were not caused by bytes: ticks, reports of threads."""
     loop, poll = polling()
     pause(loop, poll, MOMENT / 2)

@@ -159,7 +159,7 @@ def test_single_receives_and_dead_letters(off_loop: list[int]) -> None:
     assert off_loop
 
 
-def test_others_are_answered_while_the_journal_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_peers_are_answered_while_the_journal_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(broker: InProcess) -> None:
         await fill(broker, 3)
         answers, read = threading.Event(), broker.journal.locate

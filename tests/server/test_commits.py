@@ -165,7 +165,7 @@ def test_closing_reports_a_failure_of_the_last_write() -> None:
     assert len(failures) == 1
 
 
-def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_forgotten() -> None:
+def test_a_copy_of_an_old_message_does_not_erase_a_later_request_of_the_same_id() -> None:
     """The first one's window had passed when the second came; then the first is carried and checkpoints are lost."""
     opened, queue, _ = opened_with_old_message()
     engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk  # type: ignore[attr-defined]

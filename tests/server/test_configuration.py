@@ -105,7 +105,7 @@ class TestListeners:
         assert load(str(file), {}, {"--flight": (("flight",), "off")}).flight is None
         assert layers(str(file), {}, {}).origin(OptionPath(("flight", "address"))) == f"{file}, line 2"
 
-    def test_an_address_leaves_other_options_of_an_endpoint_as_they_are(self, file: Path) -> None:
+    def test_an_address_keeps_an_endpoints_other_options(self, file: Path) -> None:
         """Other options stay as configured, because a flag or a variable names only the address."""
         file.write_text("[http]\naddress = '127.0.0.1:1'\npublic_metrics = true\nlake = '/lake'\n")
         flags = {"--http": (("http",), "127.0.0.1:2,lake=/other")}
@@ -117,7 +117,7 @@ class TestListeners:
         assert found.origin(OptionPath(("http", "public_metrics"))) == f"{file}, line 3"
         assert found.origin(OptionPath(("http", "address"))) == "the flag --http"
 
-    def test_an_option_does_not_switch_on_what_is_off(self, file: Path) -> None:
+    def test_an_option_does_not_enable_a_disabled_endpoint(self, file: Path) -> None:
         file.write_text('http = "off"\n')
         public = {"--public-url": (("http", "public_url"), "https://mq.example.com")}
         assert load(str(file), {}, public).http is None
@@ -135,7 +135,7 @@ class TestListeners:
             load(None, {"PENSTOCK_FLIGHT": "127.0.0.1:1,tls"}, {})
 
     @pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "mq.example.com:1", "192.168.0.1:1"])
-    def test_other_machines_need_tls_or_a_word(self, address: str) -> None:
+    def test_remote_addresses_need_tls_or_an_explicit_option(self, address: str) -> None:
         flags = {"--phpmq": (("phpmq",), [address])}
         with pytest.raises(ConfigurationError, match=r"the flag --phpmq: phpmq\[0\].address: .* has no TLS"):
             load(None, {}, flags)
@@ -143,7 +143,7 @@ class TestListeners:
         load(None, {}, {"--phpmq": (("phpmq",), [f"{address},tls_certificate=x.pem"])})
 
     @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/tmp/x", "127.9.9.9:1"])
-    def test_this_machine_needs_none(self, address: str) -> None:
+    def test_local_addresses_need_no_tls(self, address: str) -> None:
         load(None, {}, {"--phpmq": (("phpmq",), [address])})
 
 
@@ -367,7 +367,7 @@ KUBERNETES = {
 
 
 class TestVariablesOfOthers:
-    def test_those_of_a_service_are_passed_over(self) -> None:
+    def test_a_services_variables_are_ignored(self) -> None:
         found = layers(None, KUBERNETES, {})
         assert found.options() == BrokerOptions()
         assert found.variables == ([], sorted(KUBERNETES), [])
@@ -393,7 +393,7 @@ class TestVariablesOfOthers:
         found = layers(None, {"PENSTOCK_PORT": "9100"}, {}).variables
         assert ([each.variable for each in found.unknown], found.services) == (["PENSTOCK_PORT"], [])
 
-    def test_what_others_read_is_known(self) -> None:
+    def test_variables_of_other_programs_are_known(self) -> None:
         assert layers(None, {"PENSTOCK_TOKEN": "t", "HOME": "/"}, {}).variables == ([], [], [])
 
     def test_a_bad_value_of_a_known_one_is_an_error_beside_unknown_ones(self) -> None:

@@ -13,13 +13,13 @@ from support.conversations import Conversation, Walk, conversations
 ALL = conversations()
 
 
-def test_every_protocol_has_one() -> None:
+def test_every_protocol_has_a_conversation() -> None:
     assert {each.protocol for each in ALL} == {"phpmq", "sspq", "kokaq"}
     assert all(any(step.who == "<" for step in each.steps) for each in ALL)
 
 
 @pytest.mark.parametrize("conversation", ALL, ids=str)
-def test_it_is_what_a_broker_says(conversation: Conversation, tmp_path: Path) -> None:
+def test_a_broker_answers_as_documented(conversation: Conversation, tmp_path: Path) -> None:
     options = "".join(f", {option}" for option in conversation.options.split())
     others = "".join(f"{name} = []\n" for name in ("phpmq", "sspq", "kokaq") if name != conversation.protocol)
     listener = f'{conversation.protocol} = [{{ address = "127.0.0.1:0"{options} }}]'

@@ -242,7 +242,7 @@ def test_a_damaged_header_costs_its_block_and_no_more() -> None:
     play(old, story)
 
 
-def test_what_is_set_aside_is_visible_and_not_shown() -> None:
+def test_set_aside_messages_are_visible_and_not_delivered() -> None:
     old = Old()
     old.flip()
 
@@ -308,7 +308,7 @@ def test_a_file_that_is_put_back_brings_them_back() -> None:
     play(old, story)
 
 
-def test_so_does_a_start() -> None:
+def test_a_start_brings_them_back_too() -> None:
     old = Old()
     old.flip()
 
@@ -364,7 +364,7 @@ def test_upkeep_goes_on_and_keeps_the_damaged_segment() -> None:
     play(old, later)
 
 
-def test_a_lease_is_settled_without_what_could_not_be_read() -> None:
+def test_a_lease_is_settled_without_unreadable_messages() -> None:
     old = Old()
     old.flip()
 

@@ -197,7 +197,7 @@ def test_a_socket_file_is_for_its_user_and_group_and_goes_at_the_end(tmp_path: P
 
 
 @pytest.mark.parametrize("what", ["a file", "a link", "a broker"])
-def test_what_is_in_the_way_is_left_alone(tmp_path: Path, what: str) -> None:
+def test_a_foreign_file_at_the_address_is_kept(tmp_path: Path, what: str) -> None:
     path = tmp_path / "s"
     listening = socket.socket(socket.AF_UNIX)
     if what == "a file":
@@ -216,7 +216,7 @@ def test_what_is_in_the_way_is_left_alone(tmp_path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9100", "[::]:9100", "192.0.2.1:9100", "example.org:9100"])
-def test_listening_to_other_machines_without_tls_is_refused(address: str) -> None:
+def test_remote_listening_without_tls_is_refused(address: str) -> None:
     for listeners in (
         {"phpmq": [PhpmqListener(address=address)]},
         {"sspq": [SspqListener(address=address)]},
@@ -229,7 +229,7 @@ def test_listening_to_other_machines_without_tls_is_refused(address: str) -> Non
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "unix:/tmp/x"])
-def test_this_machine_needs_no_tls(address: str) -> None:
+def test_local_listening_needs_no_tls(address: str) -> None:
     BrokerOptions(phpmq=[PhpmqListener(address=address)])
 
 

@@ -119,9 +119,7 @@ def test_on_a_small_disk_publishing_stops_in_time_and_consuming_makes_room(small
 
 
 @pytest.mark.parametrize(("min_free", "size"), [(0, 10), (64 * 1024, 1_000), (0, 100_000), (MIB, 10), (MIB, 10_000)])
-def test_everything_that_was_let_in_can_leave_one_commit_each_though_nothing_is_given_back(
-    min_free: int, size: int
-) -> None:
+def test_all_accepted_messages_can_be_consumed_one_commit_each_without_freed_space(min_free: int, size: int) -> None:
     """Retention keeps everything, so refusal must leave room for every acknowledgement."""
     disk = SimDisk()
     disk.space = 2 * MIB
@@ -202,7 +200,7 @@ def test_compaction_needs_room_for_one_segment_not_for_all_it_copies() -> None:
     opened.engine.log.close()
 
 
-def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_back_what_needs_none() -> None:
+def test_compaction_without_room_for_a_step_only_deletes() -> None:
     disk = SimDisk()
     opened, connection, queue = half_alive(disk, 6)
     disk.space -= disk.left
@@ -222,7 +220,7 @@ def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_ba
 
 
 @pytest.mark.parametrize("dead", [1, 2, 3, 8])
-def test_compaction_frees_twice_what_it_copies_also_where_copies_are_larger_than_the_messages(dead: int) -> None:
+def test_compaction_frees_twice_its_copies_even_if_copies_are_larger_than_the_messages(dead: int) -> None:
     disk = SimDisk()
     opened, connection, queue = start(disk, 0)
     engine, broker, log = opened.engine, opened.engine.broker, opened.upkeep.log

@@ -92,7 +92,7 @@ def test_messages_that_are_out_are_as_if_they_had_not_been_given_out(broker: Bro
         broker.dial("sspq").send(sspq(RECEIVE)).expect(send(b"last chance", 0)).send(sspq(CONFIRM))
 
 
-def test_what_was_sent_before_the_signal_is_taken(broker: BrokerProcess) -> None:
+def test_messages_sent_before_the_signal_are_accepted(broker: BrokerProcess) -> None:
     """Clients that send and hang up right before the broker is signalled to stop lose nothing."""
     with broker:
         for _ in range(5):

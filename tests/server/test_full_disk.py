@@ -54,7 +54,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         yield found
 
 
-def test_a_start_without_any_room_waits_and_is_ready_when_there_is_some(disk: Disk) -> None:
+def test_a_start_on_a_full_disk_waits_for_space(disk: Disk) -> None:
     disk.resize(100)
     disk.broker.begin()
     disk.wait_for(WAITS)
@@ -123,7 +123,7 @@ def test_a_broker_without_any_room_left_waits_reports_why_and_resumes(disk: Disk
         assert broker.stop() == 0
 
 
-def test_a_stop_while_there_is_no_room_ends_and_loses_nothing_that_was_confirmed(disk: Disk) -> None:
+def test_a_stop_on_a_full_disk_ends_and_loses_nothing_confirmed(disk: Disk) -> None:
     with disk.broker as broker:
         peer = broker.dial("kokaq", kind=Kokaq).make("default/q")
         peer.push("default/q", b"kept")

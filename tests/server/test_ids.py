@@ -30,7 +30,7 @@ def ids(asked: bytes = b"") -> tuple[Ids, Queue]:
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("first", [1, 2**40])
-def test_there_and_back(count: int, first: int) -> None:
+def test_round_trips(count: int, first: int) -> None:
     made, queue = ids()
     positions = range(first, first + count)
     raws, texts = made.raws(queue, positions), made.texts(queue, positions)
@@ -57,7 +57,7 @@ def test_foreign_raw_ids_are_0(count: int) -> None:
     assert made.raw_positions(raws) == [0, *range(1, count + 1)]
 
 
-def test_an_id_that_was_asked_for_is_the_messages() -> None:
+def test_a_requested_id_names_its_message() -> None:
     asked = b"0123456789abcdef"
     made, queue = ids(asked)
     at = made.position(asked)

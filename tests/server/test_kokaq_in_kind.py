@@ -82,7 +82,7 @@ class TestTags:
         drawn = rig.kokaq().send(kokaq(PUSH, rig.queue, b"three"), listed(PUSH, rig.queue, b"four"))
         assert [read_answer(drawn).outcome for _ in range(2)] == [SUCCESS_OK] * 2
 
-    def test_answers_do_not_depend_on_what_came_in_one_read(self, rig: Rig) -> None:
+    def test_answers_do_not_depend_on_read_boundaries(self, rig: Rig) -> None:
         """ "the same bytes … however they are split over reads": only its request and earlier ones matter."""
         peer = rig.kokaq()
         peer.send(kokaq(GET, None, type_byte=CONTROL), listed(CREATE, rig.queue), listed(GET, rig.queue))
@@ -161,7 +161,7 @@ class TestNames:
         assert read_answer(peer.send(kokaq(CREATE, name, type_byte=type_byte))).outcome == SUCCESS_OK
         assert peer.depth(name) == 0
 
-    def test_a_namespace_that_can_not_be(self, rig: Rig) -> None:
+    def test_an_invalid_namespace(self, rig: Rig) -> None:
         """A refused Create leaves no namespace without its queue."""
         peer = rig.kokaq()
         body = b"\x01\x04\x20\x00" + bytes((3, 1, 0, 0)) + b"a/b" + b"q"
@@ -229,7 +229,7 @@ class TestPopIsNotRelease:
         again = peer.ask(POP, rig.queue)
         assert (again.fields[UUID], again.number(VERSION)) == (first, 2)
 
-    def test_the_log_says_so_once_for_a_connection_that_holds_locks(self, tmp_path: Path) -> None:
+    def test_it_is_logged_once_for_a_connection_that_holds_locks(self, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path, 'sspq = []\nphpmq = []\nkokaq = ["127.0.0.1:0"]') as broker:
             peer = broker.dial("kokaq", kind=Kokaq).make("ns/q")
             for _ in range(4):

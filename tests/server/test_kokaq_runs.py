@@ -115,7 +115,7 @@ def test_together_as_one_by_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("opcode", [Opcode.ACQUIRE_PEEK_LOCK, Opcode.POP])
-def test_each_of_a_run_tells_its_own_times_and_where_it_comes_from(opcode: Opcode) -> None:
+def test_each_message_of_a_run_shows_its_own_times_and_source(opcode: Opcode) -> None:
     async def story() -> None:
         async with running() as broker:
             queue, now = broker.queue("jobs", lock=60 * SECOND), broker.runtime.now()
@@ -184,7 +184,7 @@ def test_large_messages_of_a_run_come_in_pieces() -> None:
     asyncio.run(story())
 
 
-def test_what_was_read_before_the_peer_went_is_settled() -> None:
+def test_settlements_read_before_a_disconnect_count() -> None:
     async def story() -> None:
         async with running() as broker:
             queue = broker.queue("jobs")

@@ -337,7 +337,7 @@ def test_queues_and_namespaces_and_names(tmp_path: Path) -> None:
         assert {line["protocol"] for line in broker.events("queue not made")} == {"phpmq", "kokaq"}
 
 
-def test_a_list_of_as_many_queues_as_there_may_be_fits_into_a_block() -> None:
+def test_a_list_of_the_maximum_number_of_queues_fits_into_a_block() -> None:
     """With names of any length and content, because every start, and every segment, begins with that list."""
 
     def size() -> int:
@@ -376,7 +376,7 @@ def test_a_refused_publish_waits_and_then_ends_its_connection(tmp_path: Path) ->
         assert [line["reason"] for line in broker.events("publish refused")] == ["the queue is full"] * 3
 
 
-def test_a_refused_publish_is_taken_when_there_is_room(tmp_path: Path) -> None:
+def test_a_refused_publish_is_accepted_once_there_is_room(tmp_path: Path) -> None:
     with broker_with(tmp_path, tables=FULL) as broker, broker.kokaq() as watch:
         for protocol in PROTOCOLS:
             queue = "default/sspq" if protocol == "sspq" else "default/full"

@@ -68,7 +68,7 @@ def test_escapes_are_unambiguous() -> None:
     assert printable("Straße ☃") == "Straße ☃"
 
 
-def test_a_flood_of_one_event_is_cut_and_others_are_not() -> None:
+def test_a_flood_of_one_event_does_not_suppress_other_events() -> None:
     stream, clock = io.StringIO(), Clock()
     log = Logger(stream, clock=clock)
     for number in range(BURST + 80):

@@ -329,7 +329,7 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
     asyncio.run(asyncio.wait_for(live(), 30))
 
 
-def test_a_journal_in_memory_gives_back_what_was_consumed_before_publishing_is_taken_again(hurried: None) -> None:
+def test_a_journal_in_memory_frees_consumed_messages_before_publishing_resumes(hurried: None) -> None:
     """No segment is finished while publishing is refused, and the memory is full of history that is not needed."""
 
     async def live() -> None:

@@ -194,9 +194,7 @@ class TestOuts:
 
 
 class TestLeases:
-    def test_asking_again_gives_the_same_and_asking_further_settles(
-        self, broker: BrokerProcess, helper: Helper
-    ) -> None:
+    def test_a_repeated_lease_is_the_same_and_a_later_one_settles(self, broker: BrokerProcess, helper: Helper) -> None:
         helper.write([b"%d" % i for i in range(10)])
         first = helper.lease(max_rows=4)
         assert (first.rows, first.bytes) == (4, 4)
@@ -294,7 +292,7 @@ class TestLeases:
         assert again.lease(leased.first) == rest  # settled messages stay settled
         again.close()
 
-    def test_what_can_not_be(self, helper: Helper) -> None:
+    def test_invalid_requests(self, helper: Helper) -> None:
         for wrong, why in WRONG_LEASES:
             problem = helper.refusal(lease(**wrong))
             assert problem.code == "bad-request"
@@ -303,7 +301,7 @@ class TestLeases:
 
 
 class TestWriters:
-    def test_a_chunk_counts_once_whatever_happens(self, broker: BrokerProcess, helper: Helper) -> None:
+    def test_a_chunk_is_written_exactly_once(self, broker: BrokerProcess, helper: Helper) -> None:
         assert helper.write([b"1", b"2"]) == Written(chunk=0, rows=2)
         broker.kill()
         broker.start()
@@ -355,7 +353,7 @@ class TestWriters:
         assert peer.ask(DELETE, "new/one").outcome == SUCCESS_OK
         assert helper.write([b"x"], queues=["new/one"]).duplicate
 
-    def test_what_can_not_be(self, helper: Helper) -> None:
+    def test_invalid_requests(self, helper: Helper) -> None:
         for wrong, why in WRONG_CHUNKS:
             problem = helper.refusal(msgspec.structs.replace(write([b"x", b"y"]), **wrong))
             assert problem.code == "bad-request"

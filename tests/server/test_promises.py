@@ -227,7 +227,7 @@ class TestRefusedPublishes:
     """ "reading from that peer pauses; after 30 s, or at once if the connection has messages out, it is closed and
     logged"."""
 
-    def test_it_is_taken_when_there_is_room_again(self) -> None:
+    def test_it_is_accepted_once_space_is_free(self) -> None:
         async def scene(broker: InProcess) -> None:
             queue = broker.queue("q", max_depth=2)
             session, wire = broker.phpmq()
@@ -442,7 +442,7 @@ class TestAQueueThatIsDeleted:
         play(scene)
 
 
-class TestWhatIsGivenUpIsNotNeeded:
+class TestTrimmedMessages:
     def test_a_popped_message_is_delivered_however_late_its_answer_leaves(self) -> None:
         """It has left the queue, so it must arrive, even if the log is trimmed while a slow peer delays it."""
 

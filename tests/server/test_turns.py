@@ -254,7 +254,7 @@ def test_many_peers_at_once_have_their_turns(flood: str) -> None:
     assert many <= GROWTH * few + 40_000, (few, many)
 
 
-def test_the_meter_counts_what_is_prepared() -> None:
+def test_the_meter_counts_prepared_answers() -> None:
     meter = LoopMeter()
 
     async def run() -> None:
@@ -266,7 +266,7 @@ def test_the_meter_counts_what_is_prepared() -> None:
     assert meter.most >= 2**20 // FILLED
 
 
-def test_a_peer_goes_that_has_many_messages() -> None:
+def test_a_peer_with_many_messages_disconnects() -> None:
     def play(rig: Rig) -> Callable[[], object]:
         rig.give_to_holder()
         return lambda: rig.holder.connection_lost(None)
@@ -283,7 +283,7 @@ def test_many_locks_end() -> None:
     check(play)
 
 
-def test_many_peers_are_looked_at() -> None:
+def test_many_peers_are_checked() -> None:
     """In rounds, and when reading resumes after the disk was too slow."""
 
     def play(rig: Rig) -> Callable[[], object]:

@@ -56,7 +56,7 @@ def _steps(text: str) -> Iterator[Step]:
                 yield step
             step = Step(who)
         words = tuple((said[1:] if who in ("<", ">") else "" if who else said).split())
-        assert all(_TOKEN.fullmatch(word) for word in words), f"what is this? {line}"
+        assert all(_TOKEN.fullmatch(word) for word in words), f"not a line of a conversation: {line}"
         if words:
             assert step is not None
             step = Step(step.who, step.tokens + words)

@@ -64,7 +64,7 @@ class Terminal:
         """Wait for the end. Returns the exit code."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None:
-            assert time.monotonic() < deadline, f"it goes on: {self.seen[-2000:]!r}"
+            assert time.monotonic() < deadline, f"the command is still running: {self.seen[-2000:]!r}"
             self._read()
         return self.process.returncode
 
