@@ -13,7 +13,7 @@ from support.sparks import SparkBroker
 
 @pytest.fixture
 def new_broker(tmp_path: Path) -> Iterator[Callable[..., SparkBroker]]:
-    """Starts brokers, each in a folder of its own, and stops them."""
+    """Starts brokers, each in a folder of its own, and stops them at the end."""
     brokers: list[SparkBroker] = []
 
     def start(name: str = "broker", **options: object) -> SparkBroker:
@@ -29,7 +29,7 @@ def new_broker(tmp_path: Path) -> Iterator[Callable[..., SparkBroker]]:
 
 @pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBroker]:
-    """One for all tests that only use queues of their own."""
+    """A broker shared by all tests that only use queues of their own."""
     with SparkBroker(tmp_path_factory.mktemp("broker")) as live:
         yield live
 

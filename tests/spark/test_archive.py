@@ -1,4 +1,4 @@
-"""How ``archive`` commits a batch in every format: stopped at each step, repeated, grown, compacted, read by others."""
+"""How ``archive`` commits a batch in every format: stopped at each step, repeated, grown, compacted, read elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_batch_stopped_at_any_step_is_there_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_batch_stopped_at_any_step_is_committed_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     run = ArchiveRun(spark, tmp_path, kind=kind)
     run.batch(0)
     for number, step in enumerate(STEPS, 1):
@@ -38,7 +38,7 @@ def test_a_batch_stopped_at_any_step_is_there_once(spark: SparkSession, tmp_path
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_schemas_grow_small_files_are_put_together_and_leftovers_go(
+def test_schemas_grow_small_files_are_compacted_and_leftovers_removed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     run = ArchiveRun(spark, tmp_path, kind=kind)
@@ -83,8 +83,10 @@ def _shared(folder: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{folder}/shared.db", "warehouse": f"file://{folder}"}
 
 
-def test_no_row_comes_to_the_driver(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is collected has a size that does not depend on the rows."""
+def test_no_row_is_collected_on_the_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size of collected results does not depend on the number of rows."""
     collected: list[int] = []
     kind = type(messages(spark, 0, 1))
     real = kind.collect
@@ -116,8 +118,8 @@ def test_half_a_batch_whose_checkpoint_is_lost_is_refused(spark: SparkSession, t
         run.start()
 
 
-def test_the_rest_of_a_batch_is_read_as_its_beginning_was(spark: SparkSession, tmp_path: Path) -> None:
-    """What fitted when the quarantine was written does not fit any more: it must be in one of the tables."""
+def test_the_rest_of_a_batch_is_decoded_like_its_beginning(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows that were valid when the quarantine was written no longer are, and must still be in one of the tables."""
     run = ArchiveRun(spark, tmp_path)
     run.killed(0, "between the commits of quarantine and table")
     run.start(schema="id long, more long")
@@ -130,7 +132,7 @@ LINES = dict(zip(("delta", "iceberg", "parquet"), re.findall(r"^```py\n(.*?)^```
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_the_lines_that_read_a_table_are_on_the_page(
+def test_the_page_has_the_lines_that_read_a_table(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     run = ArchiveRun(spark, tmp_path / "penstock-lake", kind=kind, table="messages", format="raw", schema="")

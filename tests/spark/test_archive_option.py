@@ -1,4 +1,4 @@
-"""Option ``archive``: rows that the journal has dropped come from the archive, by position, each row once."""
+"""Option ``archive``: rows dropped from the journal are read from the archive, by position, each row once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.sparks import SparkBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Many small segments, all of which are kept; and the same with most of them dropped.
+#: Many small segments, all of them retained; and the same with most of them dropped.
 KEEPING = {"segment_bytes": 32 * 1024}
 FORGETTING = {"segment_bytes": 32 * 1024, "retention_bytes": 192 * 1024}
 
@@ -33,7 +33,7 @@ def archive(spark: SparkSession, broker: SparkBroker, lake: Path | str, **option
 
 
 def _replay(spark: SparkSession, broker: SparkBroker, lake: Path, table: str, like: bytes) -> None:
-    """A table's rows go into a queue, in their order. They are not part of the archive."""
+    """Copy a table's rows into a queue, in order. They are not part of the archive."""
     choice = ReplayChoice(table=table, to="default/again", create=True)
     replay = Replay(spark, BrokerSource({"endpoint": broker.endpoint}), str(lake), "again")
     assert replay.run(choice, None, RunControl()).done
@@ -41,20 +41,20 @@ def _replay(spark: SparkSession, broker: SparkBroker, lake: Path, table: str, li
 
 
 def rows_in_journal(broker: SparkBroker, start: int = 0) -> list[dict[str, Any]]:
-    """What the journal has, without Spark."""
+    """The journal's rows, read without Spark."""
     with broker.flight() as flight:
         return [row for batch in flight.get(Read(start=start)) for row in batch.to_pylist()]
 
 
 def fill(broker: SparkBroker) -> None:
-    """Two queues, one of which has JSON."""
+    """Fill two queues, one of them with JSON."""
     for n in range(6):
         broker.publish("a", *[f"a {n} {at}".ljust(4000) for at in range(20)])
         broker.publish("b", *[f'{{"n": {at}}}' for at in range(30)])
 
 
-def forget(broker: SparkBroker, position: int) -> None:
-    """Let go of what is before a position, and of as little as possible behind it."""
+def drop_before(broker: SparkBroker, position: int) -> None:
+    """Drop the journal before a position, and as little as possible after it."""
     broker.stop()
     broker.configure(journal=FORGETTING)
     broker.start()
@@ -74,7 +74,7 @@ def _read(spark: SparkSession, broker: SparkBroker, **options: object) -> list[d
 
 
 def _as_spark(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Times as Spark's Python has them: without a zone. Tests run in UTC."""
+    """Times without a zone, as in Spark's Python. Tests run in UTC."""
     return [
         {name: value.replace(tzinfo=None) if name.endswith("_at") and value else value for name, value in row.items()}
         for row in rows
@@ -92,7 +92,7 @@ def test_a_batch_over_archive_and_journal(
     end = broker.status().latest
     broker.publish("a", *[f"later {n}".ljust(900) for n in range(10)])
     before = rows_in_journal(broker)
-    forget(broker, before[10]["position"])
+    drop_before(broker, before[10]["position"])
     assert broker.status().earliest < end
     whole = history(broker, before)
     found = _read(spark, broker, archive=lake, minPartitions=3)
@@ -110,7 +110,7 @@ def test_a_batch_over_archive_and_journal(
     assert min(row.position for row in since) == first
 
 
-def test_a_stream_that_fell_behind_goes_on(
+def test_a_stream_that_fell_behind_continues(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     broker, lake = new_broker(journal=KEEPING), tmp_path / "lake"
@@ -119,7 +119,7 @@ def test_a_stream_that_fell_behind_goes_on(
     fill(broker)
     archive(spark, broker, lake)
     before = rows_in_journal(broker)
-    forget(broker, before[30]["position"])
+    drop_before(broker, before[30]["position"])
     with pytest.raises(StreamingQueryException, match="the history begins at position"):
         once(broker.stream(spark), tmp_path)
     limits = {"maxMessagesPerTrigger": 120, "minPartitions": 2, "archive": lake}
@@ -135,7 +135,7 @@ def test_a_stream_that_fell_behind_goes_on(
         assert (report["lagSeconds"] > 0) == (left > 0)
 
 
-def test_archive_and_journal_that_do_not_meet(
+def test_a_gap_between_archive_and_journal(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     broker, lake = new_broker(journal=FORGETTING), tmp_path / "lake"

@@ -1,4 +1,4 @@
-"""A part of a query with an archive, while files are replaced, the journal drops rows, and stores fail."""
+"""Reading a part from archive and journal while files are replaced, the journal drops rows, and stores fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.spark.options import SourceSettings
 IDENTITY = "a" * 16
 SCHEMA = pa.schema([MESSAGES.field(name) for name in ("position", "payload")])
 READ = Read(start=1, stop=101, columns=["payload"], identity=IDENTITY)
-#: Some rows of the broker come before it fails.
+#: The broker returns some rows before it fails.
 GIVEN = 10
 
 
@@ -46,7 +46,7 @@ def _archive(start: int, stop: int, *files: TableFile) -> ArchiveContents:
 
 
 def _listed(monkeypatch: pytest.MonkeyPatch, *archives: ArchiveContents) -> list[int]:
-    """What the archive is found to be, time after time; the last stays. Returns a list that grows with each look."""
+    """Make successive listings return these archives, then the last one. Returns a list with an item per listing."""
     looks: list[int] = []
 
     def look(_: SourceSettings) -> ArchiveContents:
@@ -59,7 +59,7 @@ def _listed(monkeypatch: pytest.MonkeyPatch, *archives: ArchiveContents) -> list
 
 
 def _journal(floor: int) -> Callable[[Read], Iterator[pa.RecordBatch]]:
-    """A broker that has rows from a position on; what lies before is lost, or passed over."""
+    """A broker with rows from a position on; earlier ones are lost or skipped."""
 
     def read(call: Read) -> Iterator[pa.RecordBatch]:
         if call.start < floor and not call.accept_loss:
@@ -82,7 +82,7 @@ def test_the_archive_then_the_broker(tmp_path: Path) -> None:
     assert _positions(ArchivedPart(_settings(), READ, files, 61), _journal(61)) == list(range(1, 101))
 
 
-def test_files_that_were_put_together_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_compacted_during_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = TableFile(str(tmp_path / "gone"), 1, 60, 60, {})
     looks = _listed(monkeypatch, _archive(1, 61, gone), _archive(1, 61, _file(tmp_path / "new", 1, 61)))
     assert _positions(ArchivedPart(_settings(), READ, (gone,), 61), _journal(50)) == list(range(1, 101))
@@ -90,9 +90,7 @@ def test_files_that_were_put_together_meanwhile(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("pick", [Pick(), Pick(queue="default/jobs")])
-def test_what_lies_behind_a_batch_is_also_in_the_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pick: Pick
-) -> None:
+def test_archived_rows_after_a_batch_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pick: Pick) -> None:
     files = (_file(tmp_path / "one", 1, 41), _file(tmp_path / "two", 41, 61))
     _listed(monkeypatch, _archive(1, 61, *files))
     found = ArchivedHistory(_settings(), pick)
@@ -102,14 +100,14 @@ def test_what_lies_behind_a_batch_is_also_in_the_archive(
     assert found.behind(status, 56).seconds == 0
 
 
-def test_a_file_that_stays_away_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = TableFile(str(tmp_path / "gone"), 1, 60, 60, {})
     _listed(monkeypatch, _archive(1, 61, gone))
     with pytest.raises(DataLoss, match=r"a file of the archive / is missing: .*gone"):
         _positions(ArchivedPart(_settings(), READ, (gone,), 61), _journal(50))
 
 
-def test_the_journal_lets_go_of_rows_that_are_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_journal_drops_rows_during_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _listed(monkeypatch, _archive(1, 71, _file(tmp_path / "file", 1, 71)))
     calls: list[int] = []
 
@@ -124,7 +122,7 @@ def test_the_journal_lets_go_of_rows_that_are_being_read(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_what_neither_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: bool) -> None:
+def test_rows_in_neither_archive_nor_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: bool) -> None:
     files = (_file(tmp_path / "file", 1, 21),)
     _listed(monkeypatch, _archive(1, 21, *files))
     found = ArchivedPart(_settings(fail_on_data_loss=fail), READ, files, 21)
@@ -135,7 +133,7 @@ def test_what_neither_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail:
         assert _positions(found, _journal(50)) == [*range(1, 21), *range(50, 101)]
 
 
-def test_an_archive_that_can_not_be_looked_at_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_cannot_be_listed_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "PAUSE", 0.01)
     found, failures = _archive(1, 71, _file(tmp_path / "file", 1, 71)), [StoreFailed("away"), StoreFailed("away")]
 
@@ -179,7 +177,7 @@ def _status(earliest: int) -> Range:
     return Range(identity=IDENTITY, earliest=earliest, latest=201, version="1")
 
 
-def test_a_batch_that_the_archive_is_about_to_get_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_about_to_be_archived_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "GAP_PAUSE", 0.01)
     looks = _listed(monkeypatch, _archive(1, 50), _archive(1, 50), _archive(1, 90))
     found = ArchivedHistory(_settings(), Pick())
@@ -189,14 +187,14 @@ def test_a_batch_that_the_archive_is_about_to_get_is_waited_for(monkeypatch: pyt
     assert len(looks) == 3
 
 
-def test_files_that_go_while_a_batch_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_removed_while_a_batch_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = TableFile(str(tmp_path / "gone"), 1, 60, 60, {})
     _listed(monkeypatch, _archive(1, 61, gone), _archive(1, 61, _file(tmp_path / "new", 1, 61)))
     found = ArchivedHistory(_settings(), Pick())
     assert found.advance(_status(50), 1, 61, 7, 0).rows == 7
 
 
-def test_names_that_folders_have_cut(tmp_path: Path) -> None:
+def test_queue_names_truncated_in_folders(tmp_path: Path) -> None:
     name = "x" * 255
     file = _file(tmp_path / "file", 1, 11)
     cut = TableFile(file.path, 1, 10, 10, {"namespace": "default", "queue": f"{name[:40]}~{'0' * 32}"})

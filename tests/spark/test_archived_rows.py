@@ -1,4 +1,4 @@
-"""Rows of an archive's files by position, how they are cut and counted, and where archive and journal meet."""
+"""Rows of an archive's files by position: splitting, counting, and the boundary between archive and journal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _write(path: Path, positions: list[int], group: int) -> TableFile:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[TableFile, ...]:
-    """10,000 positions over three queues, one of which is not in order, and two of which are compacted."""
+    """10,000 positions in three queues, one of them out of order, two of them compacted."""
     folder = tmp_path_factory.mktemp("archive")
     order = random.Random(1)
     made: list[TableFile] = []
@@ -60,13 +60,13 @@ def _positions(rows: ArchiveRows, files: tuple[TableFile, ...], span: tuple[int,
 
 @pytest.mark.parametrize("enough", [0, 2000, 2**30])
 @pytest.mark.parametrize("span", [WHOLE, (17, 18), (500, 7777)])
-def test_rows_come_by_position(
+def test_rows_are_ordered_by_position(
     rows: ArchiveRows, files: tuple[TableFile, ...], span: tuple[int, int], enough: int
 ) -> None:
     assert _positions(rows, files, span, enough) == list(range(*span))
 
 
-def test_what_files_lack_is_an_error_or_null(rows: ArchiveRows, files: tuple[TableFile, ...]) -> None:
+def test_missing_columns_are_an_error_or_null(rows: ArchiveRows, files: tuple[TableFile, ...]) -> None:
     found = pa.concat_tables(rows.read(rows.groups(files, 4, 7), (4, 7), ALL, SCHEMA))
     assert found.schema == SCHEMA
     assert found.to_pylist() == [
@@ -74,7 +74,7 @@ def test_what_files_lack_is_an_error_or_null(rows: ArchiveRows, files: tuple[Tab
     ]
 
 
-def test_files_with_several_queues_are_looked_at_row_by_row(rows: ArchiveRows, tmp_path: Path) -> None:
+def test_files_with_several_queues_are_filtered_row_by_row(rows: ArchiveRows, tmp_path: Path) -> None:
     names = ["jobs", "other", "jobs", "more"]
     columns = {"position": [1, 2, 3, 4], "namespace": ["default"] * 4, "queue": names}
     pq.write_table(pa.table({**columns, "published_at": pa.array([1] * 4, pa.timestamp("us"))}), tmp_path / "file")
@@ -85,7 +85,7 @@ def test_files_with_several_queues_are_looked_at_row_by_row(rows: ArchiveRows, t
         assert found.column("position").to_pylist() == wanted
 
 
-def test_cut_into_parts_of_about_the_same_size(rows: ArchiveRows, files: tuple[TableFile, ...]) -> None:
+def test_parts_are_of_similar_size(rows: ArchiveRows, files: tuple[TableFile, ...]) -> None:
     groups = rows.groups(files, *WHOLE)
     cuts = measures.cuts(groups, *WHOLE, partitions=4, size=2**30)
     assert len(cuts) == 3
@@ -107,7 +107,7 @@ def test_cut_into_parts_of_about_the_same_size(rows: ArchiveRows, files: tuple[T
         (10_000, 0, Advanced(stop=10_001, rows=10_000, bytes=0)),
     ],
 )
-def test_how_far_a_batch_goes(
+def test_the_end_of_a_batch(
     rows: ArchiveRows, files: tuple[TableFile, ...], max_rows: int, max_bytes: int, wanted: Advanced
 ) -> None:
     groups = rows.groups(files, *WHOLE)
@@ -122,7 +122,7 @@ def test_a_batch_has_at_least_one_row(rows: ArchiveRows, files: tuple[TableFile,
     assert empty == Advanced(stop=20, rows=0, bytes=0)
 
 
-def test_where_a_time_is(rows: ArchiveRows, files: tuple[TableFile, ...]) -> None:
+def test_the_position_of_a_time(rows: ArchiveRows, files: tuple[TableFile, ...]) -> None:
     assert measures.locate(rows, files, 10_001, ALL, 5_000_000) == 5000
     assert measures.locate(rows, files, 10_001, ALL, 0) == 1
     assert measures.locate(rows, files, 10_001, ALL, 4_999_001) == 5000
@@ -153,7 +153,7 @@ def _status(earliest: int, latest: int) -> Range:
         ((1, 1), 50, (10, 200), [(10, 50)]),
     ],
 )
-def test_what_neither_archive_nor_journal_has(
+def test_rows_in_neither_archive_nor_journal(
     archive: tuple[int, int], earliest: int, span: tuple[int, int], wanted: list[tuple[int, int]]
 ) -> None:
     assert missing(_archive(*archive), _status(earliest, 200), *span) == wanted
@@ -181,7 +181,7 @@ def test_lost_positions_are_named() -> None:
         (Pick(pattern="shop/?"), Pick(pattern="shop/*"), False),
     ],
 )
-def test_an_archive_must_have_the_queues(of: Pick, pick: Pick, covered: bool) -> None:
+def test_an_archive_must_contain_the_queues(of: Pick, pick: Pick, covered: bool) -> None:
     archive = _archive(1, 100, of)
     if covered:
         assert check(archive, "a" * 16, pick) is archive

@@ -58,7 +58,7 @@ def test_live(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
         rows = found.orderBy("position").collect()
     assert [(bytes(row.payload), row.state, row.reason) for row in rows] == [(b"a", "out", None), (b"b", "ready", None)]
     assert broker.read(spark, queue=queue, view="live", columns="state").count() == 2
-    assert broker.read(spark, view="live").filter("queue = 'nobody'").count() == 0
+    assert broker.read(spark, view="live").filter("queue = 'missing'").count() == 0
 
 
 def test_patterns_and_columns(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
@@ -118,12 +118,12 @@ def test_filters(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
     at = rows[0].published_at
     assert whole.filter(whole.published_at >= at).count() == 9
     assert whole.filter(whole.published_at < at).count() == 0
-    assert whole.filter("queue = 'nobody'").count() == 0
+    assert whole.filter("queue = 'missing'").count() == 0
     assert payloads(whole.filter(f"position in ({third}, {third + 1})")) == [b"c", b"d"]
     assert payloads(whole.filter("payload = X'78'")) == [b"x"]
 
 
-def test_filters_are_pushed_only_in_a_session_that_lets_them(
+def test_filters_are_pushed_only_in_a_session_that_allows_it(
     spark: SparkSession, broker: SparkBroker, queue: str
 ) -> None:
     broker.publish(queue, *"abc")
@@ -138,7 +138,7 @@ def test_filters_are_pushed_only_in_a_session_that_lets_them(
 
 
 def test_a_table_can_be_used_twice(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
-    """Spark mixes up the filters of a table that takes them, so ours does only with an option."""
+    """Spark mixes up filters of a table that accepts them, so ours accepts them only with an option."""
     broker.publish(f"{queue}-a", *"123")
     broker.publish(f"{queue}-b", *"12345")
     whole = broker.read(spark, queuePattern=f"*/{queue}-*")
@@ -165,7 +165,7 @@ def test_filters_narrow_what_is_read(broker: SparkBroker, queue: str) -> None:
     assert found == [b"c", b"d"]
 
 
-def test_secrets_are_in_no_plan(
+def test_plans_contain_no_secrets(
     spark: SparkSession, broker: SparkBroker, queue: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker.publish(queue, "a")
@@ -185,7 +185,7 @@ def test_lost_positions_are_reported(spark: SparkSession, new_broker: Callable[.
     assert broker.read(spark, queue="jobs").count() == left
 
 
-def test_a_broker_that_keeps_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_ephemeral_broker(spark: SparkSession, tmp_path: Path) -> None:
     with SparkBroker(tmp_path, ephemeral=True) as broker:
         broker.publish("jobs", "first", "second")
         assert payloads(broker.read(spark, queue="jobs")) == [b"first", b"second"]

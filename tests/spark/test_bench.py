@@ -1,4 +1,4 @@
-"""The benches of reading into Spark: what a latency is made of, and what processes have used."""
+"""The benchmarks of reading into Spark: the steps of a latency, and the CPU time of processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_steps_are_those_of_the_batch_that_has_the_message() -> None:
+def test_steps_are_those_of_the_batch_with_the_message() -> None:
     earlier = [Call(what, 0.0, 0.5, 10) for what in ("latestOffset", "partitions", "read")]
     noted = [Call("latestOffset", 3.0, 4.0, 12), Call("partitions", 5.0, 6.0, 12), Call("read", 9.0, 10.0, 12)]
     later = [Call(what, 20.0, 30.0, 20) for what in ("latestOffset", "partitions", "read")]
@@ -64,13 +64,13 @@ def test_every_message_is_timed(
         assert sum(each) > 0
 
 
-def test_what_an_ended_process_has_used_is_not_forgotten() -> None:
+def test_cpu_time_of_an_ended_process_is_counted() -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
     with CpuMeter() as meter:
         before = meter.seconds()["bench"]
         with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            wait_for(lambda: meter.seconds()["bench"] - before >= 0.3, "it is not counted")
+            wait_for(lambda: meter.seconds()["bench"] - before >= 0.3, "CPU time of the ended process is missing")
             process.communicate(b"\n")
         assert meter.seconds()["bench"] - before >= 0.3

@@ -103,13 +103,13 @@ def pieces(stream: bytes, size: int) -> Iterable[bytes]:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_frames_are_what_the_codec_says_and_stand_where_the_rows_say(name: str) -> None:
+def test_frames_equal_the_codecs_and_are_at_the_offsets_of_the_rows(name: str) -> None:
     protocol, direction, make, decoder, singles = STREAMS[name]
     stream = make()
     frames = list(singles(decoder().feed(stream)))
     known = FrameSource(
         "f", None, protocol, direction
-    )  # the numberings of Kokaq overlap: a stream may look like either
+    )  # the numbers of Kokaq's requests and responses overlap: a stream may look like either
     found = rows(read_stream([stream], known, payloads=True))
     for size in (1, 3, 50, 1000):
         assert rows(read_stream(pieces(stream, size), known, payloads=True)) == found
@@ -119,7 +119,7 @@ def test_frames_are_what_the_codec_says_and_stand_where_the_rows_say(name: str) 
     for row, frame in zip(found, frames, strict=True):
         assert end <= row["offset"] <= end + 2  # a line end
         end = row["offset"] + row["length"]
-        # The bytes of a row, put behind those that teach the decoder, are the same frame again.
+        # The bytes of a row, appended to those that set up the decoder, decode to the same frame.
         assert list(singles(decoder().feed(stream[:end])))[-1] == frame
     assert len(stream) - 2 <= end <= len(stream)
     payloads = [getattr(frame, "payloads", None) or (getattr(frame, "payload", None),) for frame in frames]
@@ -136,7 +136,7 @@ def _any_metadata(rng: random.Random, names: tuple[str, ...]) -> kokaq.Metadata:
     return kokaq.Metadata(**{name: fields[name] for name in names}, others=others)
 
 
-def test_metadata_read_all_at_once_is_what_it_is_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_read_in_bulk_equals_metadata_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     kind = kokaq.MessageType.OPERATIONAL
     sent: list[kokaq.KokaqResponse] = []
@@ -193,7 +193,7 @@ def test_numbers_with_leading_zeros_do_not_move_the_offsets() -> None:
 
 
 @pytest.mark.parametrize("name", ["sspq", "phpmq 32 b'\\r\\n' True asked"])
-def test_a_stream_cut_anywhere_has_the_whole_frames_and_says_where_it_ends(name: str) -> None:
+def test_a_stream_cut_anywhere_has_the_complete_frames_and_the_offset_of_its_end(name: str) -> None:
     _, _, make, _, _ = STREAMS[name]
     stream = make()
     whole = rows(read_stream([stream], FrameSource("f")))
@@ -208,7 +208,7 @@ def test_a_stream_cut_anywhere_has_the_whole_frames_and_says_where_it_ends(name:
         assert [row["offset"] for row in found] == [row["offset"] for row in whole[: len(found)]]
 
 
-def test_a_garbled_stream_ends_with_the_offset_and_what_is_left() -> None:
+def test_a_garbled_stream_ends_with_the_offset_and_the_remaining_bytes() -> None:
     good = sspq.encode([sspq.Send(3, (b"one", b"two"))])
     found = rows(read_stream(pieces(good + b"\xff" * 100, 7), FrameSource("f")))
     assert [row["type"] for row in found] == ["SEND", "SEND", None]
@@ -223,7 +223,7 @@ def test_an_unknown_protocol_is_reported() -> None:
 
 
 def conversation(asked: bytes, answered: bytes, size: int = 40) -> list[Talk]:
-    """Opened, said in turns, closed."""
+    """A connection that opens, exchanges messages in turns, and closes."""
     turns = [Talk(True, 0, b"", SYN), Talk(False, 0, b"", SYN | ACK)]
     for at in range(0, max(len(asked), len(answered)), size):
         turns += [Talk(True, at, asked[at : at + size]), Talk(False, at, answered[at : at + size])]
@@ -300,7 +300,7 @@ def test_a_gap_is_reported_and_reading_resumes_at_the_next_message() -> None:
     ]
 
 
-def test_interleaved_connections_keep_apart_and_one_that_opens_again_is_another() -> None:
+def test_interleaved_connections_are_separate_and_a_reopened_one_is_new() -> None:
     first, second = _sspq(), _asked(phpmq.Style())
     ends: dict[str, Any] = {"ports": (40001, 9100)}
     packets = []
@@ -326,7 +326,9 @@ def test_kokaq_answers_are_read_in_the_variant_of_the_requests(variant: kokaq.Va
     found = from_pcap(pcap([ethernet(packet(talk)) for talk in talks]))
     assert [row["error"] for row in found] == [None] * len(found)
     assert {row["direction"] for row in found} == {TO_SERVER, TO_CLIENT}
-    late = from_pcap(pcap([ethernet(packet(talk)) for talk in talks[2:]]))  # begun after the connection was opened
+    late = from_pcap(
+        pcap([ethernet(packet(talk)) for talk in talks[2:]])
+    )  # the capture began after the connection was opened
     assert len(late) == len(found)
 
 
@@ -348,12 +350,12 @@ def test_damage_of_the_file_itself() -> None:
 
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("block", Block)
-def test_pcapng_has_what_pcap_has(order: str, block: Block) -> None:
+def test_pcapng_gives_the_same_rows_as_pcap(order: str, block: Block) -> None:
     style = phpmq.Style()
     talks = conversation(_asked(style), _dispatched(style))
     packets = [ethernet(packet(talk)) for talk in talks]
     found = from_pcap(pcapng([interface(1)], [(0, each) for each in packets], order=order, block=block))
-    names = ["at"] if block is Block.SIMPLE else []  # a simple one has no time
+    names = ["at"] if block is Block.SIMPLE else []  # a simple packet has no time
     assert _without(found, *names) == _without(from_pcap(pcap(packets)), *names)
     assert {row["error"] for row in found} == {None}
 
@@ -373,7 +375,7 @@ def test_interfaces_of_a_pcapng_have_links_and_clocks_of_their_own() -> None:
     assert from_pcap(both) == []
 
 
-def test_a_pcapng_that_is_cut_or_garbled_says_where() -> None:
+def test_damage_to_a_pcapng_is_located() -> None:
     good = pcapng([interface(1)], [(0, ethernet(packet(talk))) for talk in conversation(_sspq(), b"")])
     for end in range(4, len(good)):
         *_, last = from_pcap(good[:end]) or [{"code": None}]

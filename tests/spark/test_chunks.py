@@ -1,4 +1,4 @@
-"""Chunks are cut by their rows alone, however the rows come in."""
+"""Chunk boundaries depend only on the rows, not on how they are batched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def batch(sizes: list[int], first: int = 0) -> pa.RecordBatch:
 
 
 def cut(sizes: list[int], cuts: list[int], rows: int, size: int) -> list[list[int]]:
-    """The row numbers of each chunk, for rows that come in batches with these borders."""
+    """The row numbers of each chunk, for rows in batches with these boundaries."""
     edges = sorted({0, len(sizes), *(each for each in cuts if each <= len(sizes))})
     batches = [batch(sizes[a:b], a) for a, b in pairwise(edges)]
     return [chunk.column("n").to_pylist() for chunk in chunks(batches, rows=rows, size=size)]
@@ -34,7 +34,7 @@ def cut(sizes: list[int], cuts: list[int], rows: int, size: int) -> list[list[in
     st.integers(1, 9),
     st.integers(1, 40),
 )
-def test_the_same_however_they_come(sizes: list[int], cuts: list[int], rows: int, size: int) -> None:
+def test_chunks_do_not_depend_on_batches(sizes: list[int], cuts: list[int], rows: int, size: int) -> None:
     whole = cut(sizes, [], rows, size)
     assert cut(sizes, cuts, rows, size) == whole
     assert [n for chunk in whole for n in chunk] == list(range(len(sizes)))
@@ -43,12 +43,12 @@ def test_the_same_however_they_come(sizes: list[int], cuts: list[int], rows: int
         assert sum(sizes[n] for n in chunk) <= size or len(chunk) == 1
 
 
-def test_text_counts_in_bytes() -> None:
+def test_text_is_measured_in_bytes() -> None:
     found = list(chunks([pa.record_batch({"payload": pa.array(["ää", "b", None])})], rows=9, size=4))
     assert [chunk.num_rows for chunk in found] == [1, 2]
 
 
-def test_nothing_makes_no_chunk() -> None:
+def test_no_rows_make_no_chunk() -> None:
     assert list(chunks([])) == list(chunks([batch([])])) == []
 
 
@@ -57,7 +57,7 @@ def test_a_payload_that_is_too_large() -> None:
         list(chunks([batch([CHUNK_BYTES + 1])]))
 
 
-def test_digests_are_of_rows_and_not_of_their_order() -> None:
+def test_digests_depend_on_rows_but_not_on_their_order() -> None:
     whole = pa.record_batch({"payload": ["a", "b", "c"], "priority": [1, 2, None]})
     turned = whole.take(pa.array([2, 0, 1]))
     assert digest(whole) == digest(turned) == sum(digest(whole.slice(at, 1)) for at in range(3)) % DIGESTS
@@ -78,7 +78,7 @@ def test_other_rows_have_other_digests(other: dict[str, list[object]]) -> None:
     assert digest(pa.record_batch(other)) != digest(pa.record_batch({"payload": ["a", "bc"]}))
 
 
-def test_text_and_its_bytes_are_the_same() -> None:
+def test_text_and_its_bytes_have_the_same_digest() -> None:
     assert digest(pa.record_batch({"payload": ["ä"]})) == digest(pa.record_batch({"payload": ["ä".encode()]}))
 
 

@@ -31,7 +31,9 @@ def states(spark: SparkSession, broker: SparkBroker, queue: str) -> list[str]:
     return [row.state for row in broker.read(spark, queue=queue, view="live", columns="state").collect()]
 
 
-def test_what_is_consumed_is_acknowledged(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+def test_consumed_messages_are_acknowledged(
+    spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
+) -> None:
     broker.publish(queue, *(str(n) for n in range(10)))
     query = once(consume(spark, broker, queue, maxMessagesPerTrigger=4, minPartitions=2), tmp_path)
     assert batches(query) == [4, 4, 2]
@@ -41,7 +43,9 @@ def test_what_is_consumed_is_acknowledged(spark: SparkSession, broker: SparkBrok
     assert kinds.count("acknowledged") == 10
 
 
-def test_others_do_not_get_what_is_leased(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+def test_leased_messages_are_not_delivered_to_others(
+    spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
+) -> None:
     broker.publish(queue, "a", "b", "c")
 
     def fail(batch: DataFrame, number: int) -> None:
@@ -59,7 +63,7 @@ def test_others_do_not_get_what_is_leased(spark: SparkSession, broker: SparkBrok
     assert states(spark, broker, queue) == []
 
 
-def test_a_new_checkpoint_begins_with_what_is_leased(
+def test_a_new_checkpoint_begins_with_the_leased_messages(
     spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
 ) -> None:
     broker.publish(queue, "a", "b")
@@ -117,7 +121,7 @@ def test_waiting_messages_are_reported(spark: SparkSession, broker: SparkBroker,
         assert any("lagSeconds" in each for each in reports)
 
 
-def test_the_last_word_of_a_query_that_ends(broker: SparkBroker, queue: str) -> None:
+def test_the_last_acknowledgement_of_a_query_that_ends(broker: SparkBroker, queue: str) -> None:
     broker.publish(queue, *"abc")
     options = {"endpoint": broker.endpoint, "queue": queue, "mode": "consume", "readerName": f"reader-{queue}"}
     reader = ConsumingReader(parse(options, Use.STREAMS), [], spark_schema("leased"))
@@ -154,7 +158,7 @@ def test_the_checkpoint_of_another_mode(spark: SparkSession, broker: SparkBroker
         once(consume(spark, broker, queue), tmp_path)
 
 
-def test_a_lease_whose_time_is_up_goes_back(
+def test_messages_of_an_expired_lease_are_requeued(
     spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
 ) -> None:
     broker.publish(queue, "a")
@@ -168,6 +172,6 @@ def test_a_lease_whose_time_is_up_goes_back(
     with pytest.raises(StreamingQueryException, match="as it should"):
         failing.awaitTermination(60)
     wait_for(lambda: states(spark, broker, queue) == ["ready"])
-    once(consume(spark, broker, queue), tmp_path)  # a second may be too short on a busy machine
+    once(consume(spark, broker, queue), tmp_path)  # one second may be too short on a busy machine
     assert written(spark, tmp_path) == [b"a"]
     assert states(spark, broker, queue) == []

@@ -1,4 +1,4 @@
-"""Errors are reported on the driver, soon, with advice."""
+"""Errors are reported on the driver, within seconds, with advice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.sparks import SparkBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NOBODY = "grpc://127.0.0.1:1"
+UNREACHABLE = "grpc://127.0.0.1:1"
 
 
 def batch(spark: SparkSession, folder: Path, options: dict[str, Any]) -> None:
@@ -41,12 +41,12 @@ def write(spark: SparkSession, folder: Path, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"endpoint": NOBODY, "queue": "x"}, r"no penstock broker answers at grpc://127.0.0.1:1"),
+        ({"endpoint": UNREACHABLE, "queue": "x"}, r"no penstock broker answers at grpc://127.0.0.1:1"),
         ({"queu": "x"}, r"penstock has no option 'queu'. Did you mean queue\? Valid here: "),
     ],
     ids=["away", "unknown"],
 )
-def test_in_the_first_seconds(
+def test_errors_are_reported_within_seconds(
     spark: SparkSession, tmp_path: Path, use: Callable[..., None], options: dict[str, str], says: str
 ) -> None:
     began = time.monotonic()
@@ -56,7 +56,7 @@ def test_in_the_first_seconds(
 
 
 @pytest.mark.parametrize("use", [batch, stream, write])
-def test_no_such_queue(spark: SparkSession, broker: SparkBroker, tmp_path: Path, use: Callable[..., None]) -> None:
+def test_a_missing_queue(spark: SparkSession, broker: SparkBroker, tmp_path: Path, use: Callable[..., None]) -> None:
     with pytest.raises(Exception, match="there is no queue default/nowhere"):
         use(spark, tmp_path, {"endpoint": broker.endpoint, "queue": "nowhere"})
 
@@ -66,18 +66,18 @@ def test_options_that_contradict_each_other_fail_at_load(spark: SparkSession) ->
         spark.read.format("penstock").options(queue="a", queuePattern="b/*").load()
 
 
-def test_live_is_no_stream(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
+def test_live_cannot_be_streamed(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="view live shows the current content of queues"):
         stream(spark, tmp_path, {"endpoint": broker.endpoint, "view": "live"})
 
 
-def test_no_batch_consumes(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
+def test_a_batch_read_cannot_consume(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
     options = {"endpoint": broker.endpoint, "queue": "x", "mode": "consume", "readerName": "r"}
     with pytest.raises(Exception, match="mode=consume is for streams"):
         batch(spark, tmp_path, options)
 
 
-def test_a_start_behind_the_end(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
+def test_a_start_beyond_the_end(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
     for use in (batch, stream):
         with pytest.raises(Exception, match="startingPosition: 1000000 is after the end of the journal"):
             use(spark, tmp_path, {"endpoint": broker.endpoint, "startingPosition": "1000000"})
@@ -102,7 +102,7 @@ def test_tokens(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp
             assert "wr0ng-token" not in str(caught.value)
 
 
-def test_the_one_right_that_is_needed(
+def test_the_missing_right_is_named(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     tokens = {right: hashlib.sha256(right.encode()).hexdigest() for right in ("publish", "consume")}

@@ -1,4 +1,4 @@
-"""What executors do, without Spark: rows come once, also over connections that break."""
+"""The executors' part, without Spark: each row is read once, even over connections that break."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def payloads(address: str, read: Read, **options: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("columns", [["payload"], ["position", "payload"]], ids=["without", "with"])
-def test_a_read_goes_on_behind_the_last_row(broker: SparkBroker, queue: str, columns: list[str]) -> None:
+def test_a_read_resumes_after_the_last_row(broker: SparkBroker, queue: str, columns: list[str]) -> None:
     texts = [f"{n:06}".encode() * 30 for n in range(20_000)]
     broker.publish(queue, *texts)
     status = broker.ask(Status(), Range)
@@ -39,7 +39,7 @@ def test_a_read_goes_on_behind_the_last_row(broker: SparkBroker, queue: str, col
         assert way.cut == len(CUTS)
 
 
-def test_the_endpoint_that_serves_is_found_and_stays_found(
+def test_the_serving_endpoint_is_found_and_remembered(
     broker: SparkBroker, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "CONNECT_SECONDS", 0.3)
@@ -54,7 +54,7 @@ def test_the_endpoint_that_serves_is_found_and_stays_found(
         cutting(broker.endpoint, list(CUTS)) as way,
     ):
         places = ",".join(f"grpc://{each}" for each in (standby, stuck, gone, way.address))
-        assert payloads(places, read) == texts, "each row once, whichever was asked in between"
+        assert payloads(places, read) == texts, "each row once, whichever endpoint was tried in between"
         assert way.cut == len(CUTS)
         assert endpoint._SERVED[places] == f"grpc://{way.address}", "where the next task begins"
         with pytest.raises(BrokerAway, match=r"no penstock broker answers at grpc://.*,grpc://"):
@@ -63,9 +63,7 @@ def test_the_endpoint_that_serves_is_found_and_stays_found(
             )
 
 
-def test_a_machine_that_is_gone_without_a_word(
-    broker: SparkBroker, queue: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_vanishes(broker: SparkBroker, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "SILENCE_SECONDS", 0.5)
     texts = [f"{n:06}".encode() * 30 for n in range(20_000)]
     broker.publish(queue, *texts)
@@ -76,7 +74,7 @@ def test_a_machine_that_is_gone_without_a_word(
         assert way.cut == 2
 
 
-def test_leases_go_on_behind_the_last_row(broker: SparkBroker, queue: str) -> None:
+def test_leases_resume_after_the_last_row(broker: SparkBroker, queue: str) -> None:
     texts = [f"{n:06}".encode() * 30 for n in range(20_000)]
     broker.publish(queue, *texts)
     name = f"default/{queue}"
@@ -90,7 +88,7 @@ def test_leases_go_on_behind_the_last_row(broker: SparkBroker, queue: str) -> No
         assert way.cut == len(CUTS)
 
 
-def test_patience_has_an_end(broker: SparkBroker, queue: str) -> None:
+def test_retries_end(broker: SparkBroker, queue: str) -> None:
     broker.publish(queue, "a")
     status = broker.status()
     read = Read(queue=f"default/{queue}", start=status.earliest, stop=status.latest, columns=["payload"])
@@ -98,13 +96,13 @@ def test_patience_has_an_end(broker: SparkBroker, queue: str) -> None:
         payloads(f"grpc://{way.address}", read, patience="500ms")
 
 
-def test_what_is_lost_is_no_reason_to_wait(broker: SparkBroker) -> None:
+def test_lost_rows_are_not_retried(broker: SparkBroker) -> None:
     read = Read(start=1, stop=10**9, columns=["payload"])
     with pytest.raises(DataLoss, match="the journal ends at position"):
         payloads(broker.endpoint, read)
 
 
-def test_batches_are_cut_without_losing_a_row() -> None:
+def test_batches_are_split_without_losing_a_row() -> None:
     numbers = pa.record_batch({"n": list(range(3 * MOST_ROWS // 2))})
     assert [batch.num_rows for batch in cut(numbers)] == [MOST_ROWS, MOST_ROWS // 2]
     large = pa.record_batch({"payload": [b"x" * (MOST_BYTES // 4)] * 10})
@@ -114,5 +112,5 @@ def test_batches_are_cut_without_losing_a_row() -> None:
     assert list(cut(large.slice(0, 0))) == []
 
 
-def test_a_part_shows_no_secret() -> None:
+def test_a_part_reveals_no_secret() -> None:
     assert repr(ReadPart(Read(start=3, stop=9))) == "Part(3..9)"

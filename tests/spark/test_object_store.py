@@ -26,7 +26,7 @@ from penstock.spark.pipelines.archive import options as archive_options
 from penstock.spark.pipelines.archive.options import ArchiveOptions
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, RunControl
-from spark.test_archive_option import KEEPING, archive, fill, forget, history, rows_in_journal
+from spark.test_archive_option import KEEPING, archive, drop_before, fill, history, rows_in_journal
 from support.archives import ArchiveRun
 from support.failing_proxy import failing_proxy
 from support.objectstore import (
@@ -220,7 +220,7 @@ def test_the_history_before_the_journal(
     fill(broker)
     archive(spark, broker, lake, kind="iceberg", store=options_of(store.url), state=str(tmp_path))
     before = rows_in_journal(broker)
-    forget(broker, before[10]["position"])
+    drop_before(broker, before[10]["position"])
     reading = options_of(store.url, READ_KEY, READ_SECRET)
     pairs = ",".join(f"{name}={value}" for name, value in reading.items())
     options = {"archive": lake, "archiveStore": pairs}

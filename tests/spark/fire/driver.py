@@ -1,11 +1,11 @@
-"""A Spark driver that is made to be killed: three queries at once, going on where the last driver was.
+"""A Spark driver to be killed: three queries at once, each of which continues where the previous driver stopped.
 
     read      queue in    → Parquet        mode=read
-    copy      queue in    → queue copied   as a stream, or in foreachBatch, which stays as it was at first
+    copy      queue in    → queue copied   as a stream or in foreachBatch, the same in all lives
     consume   queue work  → Parquet        mode=consume
 
 Run with a ``Life`` as JSON. It writes the file ``started`` when all queries have begun, and ``running`` when each has
-done a batch. Told to ``finish``, it works off what is there, and ends.
+completed a batch. With ``finish`` it ends once everything available is processed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Life(msgspec.Struct, frozen=True):
-    """What a driver is started with. The options, and the size of the cluster, may be others than before."""
+    """How a driver is started. Options and cluster size may differ from the previous driver's."""
 
     endpoint: str
     folder: str
@@ -36,12 +36,12 @@ class Life(msgspec.Struct, frozen=True):
     cores: int = 2
     #: Of a cluster; empty: the driver's own threads. Tasks are tried four times in either case.
     master: str = ""
-    #: Small batches: there is more to be interrupted.
+    #: Small batches give more occasions for interruption.
     limit: int = 300
 
 
 def queries(spark: SparkSession, life: Life) -> dict[str, DataStreamWriter]:
-    """The three, ready to start."""
+    """The three queries, ready to start."""
     folder = Path(life.folder)
     options = {"endpoint": life.endpoint, "maxMessagesPerTrigger": life.limit, "minPartitions": life.parts}
     source = spark.readStream.format("penstock").options(**options)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def queries(spark: SparkSession, life: Life) -> dict[str, DataStreamWriter]:
 
 
 def copies(rows: DataFrame, life: Life) -> DataStreamWriter:
-    """The writing of the copy."""
+    """The query that copies."""
     target = {"endpoint": life.endpoint, "queue": "copied"}
 
     def forward(batch: DataFrame, number: int) -> None:
@@ -70,7 +70,7 @@ def copies(rows: DataFrame, life: Life) -> DataStreamWriter:
 
 
 def main(life: Life) -> None:
-    """Run until killed, or until all is done."""
+    """Run until killed, or with ``finish`` until everything is processed."""
     folder, finish = Path(life.folder), life.finish
     conf = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g", "spark.local.dir": str(folder / "local")}
     if life.master:

@@ -1,4 +1,4 @@
-"""One story: messages flow, drivers and the broker are killed, and in the end everything is counted."""
+"""A story: messages flow, drivers and the broker are killed, and at the end everything is counted."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from support.sparkprocesses import Cluster
 from support.sparks import PYTHON_PATH, SparkBroker
 
 QUEUES = ("in", "work")
-#: What Spark 4.3 says when queries of one session have written to its table of environment variables at once. Whoever
-#: runs drivers has to start one again that has died of it, and so do we.
+#: Spark 4.3's error if queries of one session modify its table of environment variables at once. A driver that died of
+#: it must be restarted by its operator, and here by us.
 RACE = "of collection, expected"
-#: What it says when a Python process of its own has not started within its ten seconds, on a machine that is too busy.
+#: Spark's error if one of its Python processes takes more than ten seconds to start, on a machine that is too busy.
 TOO_BUSY = "Python worker failed to connect back"
-#: How errors of the data source begin in a log.
+#: The prefix of the data source's errors in a log.
 OURS = "penstock.spark.errors."
-#: What is killed before the driver is: the last is only there with a cluster.
+#: What is killed before the driver; the last exists only in a cluster.
 VICTIMS = ("nothing", "Python worker", "cluster worker")
-#: Every so many stories there is a cluster.
+#: One story in this many uses a cluster.
 CLUSTER_EVERY = 3
 #: Seconds that a driver may take to start its queries, and to finish them.
 PATIENCE = 300.0
 
 
 class _DiedOfSpark(Exception):
-    """See RACE and TOO_BUSY."""
+    """The driver died of RACE or TOO_BUSY."""
 
 
 class _EndedByKills(Exception):
-    """A query has ended because a process that it needs was killed."""
+    """A query ended because a process that it needs was killed."""
 
 
 class Figures(NamedTuple):
-    """What a story counts. ``lost`` and ``doubled`` are over all that is read, copied and consumed."""
+    """The counts of a story. ``lost`` and ``doubled`` cover everything read, copied and consumed."""
 
     rounds: int = 0
     drivers_killed: int = 0
@@ -61,7 +61,7 @@ class Figures(NamedTuple):
     #: Python processes of executors, and worker processes of a cluster.
     python_workers_killed: int = 0
     cluster_workers_killed: int = 0
-    #: Queries that have ended because of that, and were started again.
+    #: Queries that ended because of such a kill, and were started again.
     ended_by_kills: int = 0
     died_of_spark: int = 0
     published: int = 0
@@ -70,12 +70,12 @@ class Figures(NamedTuple):
     consumed: int = 0
     lost: int = 0
     doubled: int = 0
-    #: Consumed, and still in the queue.
+    #: Consumed messages that are still in the queue.
     unsettled: int = 0
 
 
 class Story(Counted[Figures]):
-    """A broker, its messages, and the drivers that come and go. Everything is in one folder."""
+    """A broker, its messages, and a succession of drivers. Everything is in one folder."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         super().__init__(Figures())
@@ -83,17 +83,17 @@ class Story(Counted[Figures]):
         self.broker = SparkBroker(folder / "broker")
         self._seed = seed
         self._random = random.Random(seed)
-        #: Whether the copy is made by a stream, or in foreachBatch. It can't be changed in between.
+        #: Whether the copy is made in foreachBatch instead of by a stream. It can't change between drivers.
         self._each = seed % 2 == 0
-        #: Whether there is a cluster, whose workers are killed too. It costs more than everything else.
+        #: A cluster, whose workers are killed too, or None. It costs more than everything else.
         self._cluster = Cluster(folder / "cluster") if seed % CLUSTER_EVERY == CLUSTER_EVERY - 1 else None
         self._done = threading.Event()
         self._number = 0
 
     def run(self, rounds: int) -> Iterator[str]:
-        """Kill so many drivers, and the broker now and then; then count. Tells of each round.
+        """Kill ``rounds`` drivers, and the broker now and then; then count. Yields a line about each round.
 
-        After the last, ``figures`` has the numbers, and ``wrong`` what is not as it must be.
+        After the last, ``figures`` contains the counts, and ``wrong`` all errors found.
         """
         self.broker.start()
         publishing = threading.Thread(target=self._publish)
@@ -122,7 +122,7 @@ class Story(Counted[Figures]):
                 publishing.join()
 
     def _round(self) -> str:
-        """One driver's life, and perhaps the end of one of the broker's."""
+        """Start and kill a driver, and perhaps the broker."""
         mark = self._random.choice(["started", "running", "running", "running"])
         life = self._random.uniform(0.0, 3.0)
         victim = self._random.choice(VICTIMS if self._cluster is not None else VICTIMS[:-1])
@@ -155,7 +155,7 @@ class Story(Counted[Figures]):
         return text + (f", {killed} × {victim} before" if killed else "")
 
     def _kill_executors(self, driver: subprocess.Popen[bytes], victim: str, seconds: float) -> int:
-        """For some seconds, kill what runs the tasks. Returns how many were killed."""
+        """For some seconds, kill processes that run tasks. Returns how many were killed."""
         killed, until = 0, time.monotonic() + seconds
         if victim == "cluster worker" and self._cluster is not None:
             time.sleep(self._random.uniform(0.0, seconds))
@@ -172,7 +172,7 @@ class Story(Counted[Figures]):
         return killed
 
     def _life(self, *, finish: bool = False) -> Life:
-        """Other options, and another size of the cluster, than the driver before had."""
+        """Options and a cluster size that differ from the previous driver's."""
         limits = [10_000] if finish else [50, 300, 1000]
         parts, cores, limit = map(self._random.choice, ([1, 2, 3, 4], [1, 2], limits))
         return Life(
@@ -194,7 +194,7 @@ class Story(Counted[Figures]):
             time.sleep(0.05)
 
     def _check(self, driver: subprocess.Popen[bytes], *, may_end: bool = False) -> None:
-        """It must be alive, unless what it needs was killed. Then it may have ended, but with no error of ours."""
+        """Check that the driver is alive, or that it ended because of a kill and not by an error of ours."""
         if driver.poll() is not None:
             text = (self.folder / "driver.log").read_text(errors="replace")
             if RACE in text or TOO_BUSY in text:
@@ -206,12 +206,12 @@ class Story(Counted[Figures]):
     def _start(self, life: Life) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "spark.fire.driver", msgspec.json.encode(life).decode()]
         with (self.folder / "driver.log").open("wb") as log:
-            # A group of its own, so that its Java and Spark's Python workers go with it.
+            # A group of its own, so that its Java and Spark's Python workers are killed with it.
             environment = os.environ | {"PYTHONPATH": PYTHON_PATH}
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
     def _drive(self) -> None:
-        """Run a driver to its own end, which must be a good one."""
+        """Run a driver until it ends by itself, which must succeed."""
         while True:
             driver = self._start(self._life(finish=True))
             try:
@@ -227,12 +227,12 @@ class Story(Counted[Figures]):
         return (self.folder / "driver.log").read_text(errors="replace")[-5000:]
 
     def _publish(self) -> None:
-        """Messages without end, each with a text of its own, also if it is not known whether the last one came in."""
+        """Publish until done. Each text is unique, even if it is unknown whether the previous publish succeeded."""
         bursts = random.Random(self._seed)
         while not self._done.is_set():
             rows = bursts.choice([*[20] * 15, 400])
             for queue in QUEUES:
-                # Now and then so many that a batch has several parts of some size.
+                # Sometimes so many that a batch has several parts of some size.
                 texts = [f"{queue}-{self._number + n}" for n in range(rows)]
                 self._number += len(texts)
                 try:
@@ -245,7 +245,7 @@ class Story(Counted[Figures]):
     # Counting
 
     def _check_counts(self) -> None:
-        """Everything that was published must have been read, copied and consumed once."""
+        """Check that every published message was read, copied and consumed exactly once."""
         came, worked = self._published("in"), self._published("work")
         read, consumed = rows(self.folder / "read"), rows(self.folder / "consume")
         copied = [text for _, text in self._published("copied")]
@@ -272,7 +272,7 @@ class Story(Counted[Figures]):
 
 
 def rows(folder: Path) -> list[tuple[int, bytes]]:
-    """What Spark's file sink says it has written, without Spark: its log names the files that count."""
+    """The committed rows of Spark's file sink, read without Spark: its log names the files that count."""
     files: set[str] = set()
     for log in (folder / "_spark_metadata").glob("[0-9]*"):
         for line in log.read_text().splitlines()[1:]:

@@ -1,7 +1,7 @@
-"""One story: messages flow, pipelines and the broker are killed, and in the end everything is counted.
+"""A story: messages flow, pipelines and the broker are killed, and at the end everything is counted.
 
-The pipelines that are killed are processes, started by the command. The test's own session finishes their work:
-starting another Spark only for that would cost more than everything else.
+The killed pipelines are processes, started by the command. The test's own session finishes their work, because
+starting another Spark for that would cost more than everything else.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from support.tables import by_duckdb, by_pandas, by_polars, by_spark, read_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Seconds that a pipeline may take to do its first batch, on a machine that has much else to do. Longer than it waits
-#: for a broker, so that it can say what it has waited for.
+#: Seconds that a pipeline may take for its first batch, on a busy machine. Longer than it waits for a broker, so that
+#: it can report what it waited for.
 PATIENCE = 600.0
-#: Messages a second of a replay: slow enough that it is not over before it is killed.
+#: Messages per second of a replay: slow enough that it is killed before it ends.
 RATE = 20
-#: Of so many stories in a row, one for each format of tables, the last few have a cluster.
+#: In each run of this many stories, the last ones use a cluster, one for each table format.
 WITH_CLUSTER = 9
-#: What is killed, round by round.
+#: The pipeline killed in each round.
 PLAN = ("archive", "insight", "archive", "replay")
 DECODING = {"format": "json", "schema": "n long"}
 OPTIONS = {
@@ -65,7 +65,7 @@ MARKS = {
 
 
 class Figures(NamedTuple):
-    """What a story counts. ``lost`` and ``doubled`` are over all that is archived, replayed and counted."""
+    """The counts of a story. ``lost`` and ``doubled`` cover everything archived, replayed and counted."""
 
     rounds: int = 0
     pipelines_killed: int = 0
@@ -73,13 +73,13 @@ class Figures(NamedTuple):
     #: Python processes of executors, and worker processes of a cluster.
     python_workers_killed: int = 0
     cluster_workers_killed: int = 0
-    #: Pipelines that have ended because of that, and were run again.
+    #: Pipelines that ended because of such a kill, and were run again.
     ended_by_kills: int = 0
     published: int = 0
     archived: int = 0
     replayed: int = 0
     events: int = 0
-    #: Rows of the table by queue and minute.
+    #: Rows of the table per queue and minute.
     minutes: int = 0
     lost: int = 0
     doubled: int = 0
@@ -88,7 +88,7 @@ class Figures(NamedTuple):
 
 
 class PipelineStory(Counted[Figures]):
-    """A broker, its messages, a lake, and the pipelines that come and go. Everything is in one folder."""
+    """A broker, its messages, a lake, and a succession of pipelines. Everything is in one folder."""
 
     def __init__(self, folder: Path, seed: int, spark: SparkSession) -> None:
         super().__init__(Figures())
@@ -103,9 +103,9 @@ class PipelineStory(Counted[Figures]):
         self._number = 0
 
     def run(self, rounds: int) -> Iterator[str]:
-        """Kill so many pipelines, and the broker with every second of them; then count. Tells of each round.
+        """Kill ``rounds`` pipelines, and the broker with every second one; then count. Yields a line about each round.
 
-        After the last, ``figures`` has the numbers, and ``wrong`` what is not as it must be.
+        After the last, ``figures`` contains the counts, and ``wrong`` all errors found.
         """
         self.broker.start()
         flowing = threading.Thread(target=self._flow)
@@ -132,7 +132,7 @@ class PipelineStory(Counted[Figures]):
                 flowing.join()
 
     def _round(self, name: str, *, with_broker: bool) -> str:
-        """One pipeline's life, and perhaps the end of one of the broker's."""
+        """Start and kill a pipeline, and perhaps the broker."""
         mark = self.lake / "_penstock" / MARKS[name]
         life = self._random.uniform(0.0, 1.5)
         broker_at = self._random.uniform(0.0, life) if with_broker else life
@@ -147,7 +147,7 @@ class PipelineStory(Counted[Figures]):
                 self.broker.start()
             killed = self._kill_executors(driver, life - broker_at)
             ended = driver.poll() is not None
-            assert killed or not ended, self._said()
+            assert killed or not ended, self._last_output()
         finally:
             kill_group(driver)
         self.count(ended_by_kills=ended, pipelines_killed=not ended)
@@ -156,7 +156,7 @@ class PipelineStory(Counted[Figures]):
         return text + (f", {killed} of its workers before" if killed else "")
 
     def _kill_executors(self, driver: subprocess.Popen[bytes], seconds: float) -> int:
-        """For some seconds, in every second round, kill what runs the tasks. Returns how many were killed."""
+        """In about half of the rounds, kill processes that run tasks. Returns how many were killed."""
         if self._random.random() < 0.5:
             time.sleep(seconds)
             return 0
@@ -176,7 +176,7 @@ class PipelineStory(Counted[Figures]):
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         where = ["--lake", str(self.lake), "--endpoint", self.broker.endpoint, "--json"]
         where += ["--kind", self.kind] if name == "archive" else []
-        # A task is tried four times, on a cluster as here.
+        # A task is tried four times, as on a cluster.
         where += ["--master", "local[2,4]" if self._cluster is None else self._cluster.address]
         conf = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": "600m"}
         where += [part for pair in conf.items() for part in ("--conf", "=".join(pair))]
@@ -190,22 +190,22 @@ class PipelineStory(Counted[Figures]):
     def _wait(self, driver: subprocess.Popen[bytes], what: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not what():
-            assert driver.poll() is None, self._said()
-            assert time.monotonic() < deadline, self._said()
+            assert driver.poll() is None, self._last_output()
+            assert time.monotonic() < deadline, self._last_output()
             time.sleep(0.01)
 
-    def _said(self) -> str:
-        """What a pipeline has said in the end, but of its progress only the last line."""
+    def _last_output(self) -> str:
+        """The end of a pipeline's output, with only the last line of its progress."""
         lines = self._log.read_text(errors="replace").splitlines()
         text = [line for at, line in enumerate(lines, 1) if at == len(lines) or not line.startswith('{"rows"')]
         return "\n".join(text)[-5000:]
 
     def _flow(self) -> None:
-        """Messages come, some of which are no JSON, and most go. While the broker is away, nothing does."""
+        """Publish messages, some of them not JSON, and consume most. Failures are ignored: the broker gets killed."""
         while not self._done.wait(0.1):
             with suppress(ClientError, OSError), connect(self.broker.url("kokaq", "/default/flow")) as client:
                 numbers = range(self._number, self._number + 50)
-                self._number += 50  # also if it is not known whether they came in: no two messages are the same
+                self._number += 50  # even if it is unknown whether the publish succeeded: all messages are distinct
                 client.publish_many([b'{"n": %d}' % n if n % 7 else b"odd %d" % n for n in numbers])
                 for _, message in zip(range(30), client.consume(idle=0.1), strict=False):
                     message.ack()
@@ -213,7 +213,7 @@ class PipelineStory(Counted[Figures]):
     # Counting
 
     def _check(self) -> None:
-        """Everything must be where it belongs, once."""
+        """Check that every message is where it belongs, exactly once."""
         self.count(replayed=self._finish_replay())
         self._archive(time.time)
         self._check_archive("archived")
@@ -226,13 +226,13 @@ class PipelineStory(Counted[Figures]):
         return BrokerSource({"endpoint": self.broker.endpoint})
 
     def _archive(self, clock: Callable[[], float]) -> None:
-        """Work off what is there; in another hour, what was there before is compacted."""
+        """Archive everything available. A clock an hour ahead makes it compact the earlier files."""
         self.broker.publish("flow", b'{"n": -2}')
         options = archive_options.ArchiveOptions(queue="default/flow", kind=self.kind, **DECODING, clock=clock)  # type: ignore[arg-type]
         archive_main.run(self._spark, self._source(), str(self.lake), options, RunControl(once=True))
 
     def _check_archive(self, what: str) -> int:
-        """DuckDB, pandas, polars and Spark must find what was published, what fits and what does not together."""
+        """Check that DuckDB, pandas, polars and Spark find every published message in the table or its quarantine."""
         positions = [row["position"] for row in self._rows("messages", "flow")]
         tables = ["messages", "messages_quarantine"]
         for read in (by_duckdb, by_pandas, by_polars, partial(by_spark, self._spark)):
@@ -241,7 +241,7 @@ class PipelineStory(Counted[Figures]):
         return len(rows)
 
     def _finish_replay(self) -> int:
-        """End the replay, if there was one. What it covers is what was in the table when it was begun, in order."""
+        """Finish the replay, if one was begun. It covers the table's rows as of its begin, in order."""
         file = self.lake / "_penstock" / MARKS["replay"]
         if not file.exists():
             return 0
@@ -273,10 +273,10 @@ class PipelineStory(Counted[Figures]):
         self.compare("minutes", keys, [key for key, _, _ in wanted])
         for key, sums, (depth, dead, _) in wanted:
             row = found.get(key, {})
-            due = {**{name: sums[name] for name in COUNTS}, "depth": depth, "dead_depth": dead}
-            if {name: row.get(name) for name in due} != due:
+            expected = {**{name: sums[name] for name in COUNTS}, "depth": depth, "dead_depth": dead}
+            if {name: row.get(name) for name in expected} != expected:
                 self.count(miscounted=1)
-                self.wrong.append(f"{key} has {row}, and should have {due}")
+                self.wrong.append(f"{key} has {row}, expected {expected}")
 
     def _events(self, view: str) -> pa.Table:
         reader = JournalReader(str(self.broker.folder / "data"))

@@ -1,4 +1,4 @@
-"""What the stories share: their figures, and how what they start is killed."""
+"""Shared by the stories: their counts, and how they kill processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=tuple[int, ...])
 
 
 class Counted(Generic[F]):
-    """Keeps the figures of a story, a NamedTuple that has ``lost`` and ``doubled``, and what is not as it must be."""
+    """The counts of a story, a NamedTuple with ``lost`` and ``doubled``, and the errors found."""
 
     def __init__(self, figures: F) -> None:
         self.figures = figures
@@ -26,7 +26,7 @@ class Counted(Generic[F]):
         self.figures = added(self.figures, type(self.figures)(**more))
 
     def compare(self, what: str, found: Iterable[Any], wanted: Iterable[Any]) -> None:
-        """Count what is missing and what is there too often."""
+        """Count missing and duplicate items."""
         difference = Difference.between(found, wanted)
         self.count(lost=difference.lost, doubled=difference.doubled)
         if difference:
@@ -34,7 +34,7 @@ class Counted(Generic[F]):
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 for a process that leads a session, and all it has started."""
+    """SIGKILL a process that leads a session, and all its descendants."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(20)

@@ -1,4 +1,4 @@
-"""Spark's Python workers, found by what they were started as, and killed."""
+"""Find and kill Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-#: What the command line of a worker, and of the process that it is forked from, has in it.
+#: Part of the command lines of a worker and of the process that it is forked from.
 DAEMON = b"pyspark.daemon"
 
 
@@ -20,7 +20,7 @@ def python_workers(sessions: Iterable[int]) -> list[int]:
 
 
 def kill_python_worker(sessions: Iterable[int], choice: random.Random) -> int:
-    """SIGKILL for one of them, if there is any. Returns how many were killed."""
+    """SIGKILL one of them, if there is any. Returns how many were killed."""
     found = python_workers(sessions)
     if not found:
         return 0
