@@ -107,7 +107,7 @@ class Subscription:
         self.window = window
         self.dead = dead
         self.credit = window or 1
-        #: It stands in the queue's line.
+        #: Whether it waits in the queue's line.
         self.waiting = False
 
     @property

@@ -116,7 +116,7 @@ class Advance(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="advance"
 
 
 class Advanced(msgspec.Struct, frozen=True, kw_only=True):
-    """The exclusive end of the range, and its rows and bytes as far as they had to be counted."""
+    """The exclusive end of the range, and its rows and bytes; 0 if the call had no limits that need counting."""
 
     stop: int
     rows: int

@@ -12,7 +12,7 @@ A decoder is fed bytes as they come and returns the frames that are complete so 
     if decoder.error is not None:
         ...  # one WireError: protocol, offset, code, reason, and whether the peer is at fault
 
-Frames are immutable values. Where a protocol is used in bulk, one value holds a run of like frames (fifty messages as
-one batch of payloads), so that pipelined traffic is not paid for object by object. How many frames share one batch
-depends on how the bytes arrived, what they say does not: ``singles`` of each protocol module takes batches apart.
+Frames are immutable values. A run of similar messages is one frame (fifty messages are one tuple of payloads), so that
+pipelined traffic does not cost an object per message. The length of a run depends on how the bytes arrived, its content
+does not: ``singles`` of each protocol module splits runs into single messages.
 """

@@ -1,4 +1,4 @@
-"""Deliver ready messages to waiting subscriptions in turn: credit, allowance, and what is left to the next tick."""
+"""Deliver ready messages to waiting subscriptions in turn, within their credit, the allowance and a step's budget."""
 
 from __future__ import annotations
 

@@ -323,10 +323,10 @@ class FileLog(SegmentedLog):
         return self.start if segments and (stored or segments[0].blocks) else stored
 
     def _store_start(self) -> bool:
-        """False: on a full disk the ``tail``, which needs no room, has to do for now."""
+        """Store where a start begins to read. False: on a full disk only the ``tail``, which needs no room, has it."""
         if self._marks.store_start(self._required_from()):
             return True
-        with self._changing:  # commits overwrite what is copied
+        with self._changing:  # a commit may overwrite the tail that is copied
             self._marks.keep_published()
         return False
 

@@ -1,12 +1,12 @@
 """Messages that are not in memory: read in a thread, and pinned until their owner has used them.
 
-The event loop never reads the log. It takes messages from blocks that are in memory already, few blocks in a turn, and
-requests all other ones here::
+The event loop never reads the log. It takes messages from blocks that are already in memory, few blocks in a turn, and
+requests all others here::
 
     engine.payloads(positions)     raises NotInMemory, with the places that have to be read
     backlog.begin(owner, …)        a Reading, or None while too many are under way: the owner is woken, and asks again
       the thread                   reads its places in order, a slice of time for each reading in turn
-      owner is woken               what was read is pinned: engine.payloads(positions) finds it, however long that takes
+      owner is woken               the messages are pinned: engine.payloads(positions) finds them at any later time
     backlog.drop(reading)          the owner has used it
 
 A pinned message is kept apart from its block, so it can't be evicted while it is waited for, and keeping a
@@ -81,7 +81,7 @@ class Backlog:
         self._taken.clear()
 
     def messages(self, places: Sequence[int]) -> list[MessageRow]:
-        """Messages, pinned ones or out of blocks in memory. Raises NotInMemory, or what is wrong with one of them."""
+        """Messages that are pinned, or in blocks in memory. Raises NotInMemory, or the error of an unreadable one."""
         self.used_in_turn = True
         pinned, taken, errors = self._rows, self._taken, self._errors
         found = {place: row for place in places if (row := pinned.get(place) or taken.get(place)) is not None}

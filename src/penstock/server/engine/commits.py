@@ -224,7 +224,7 @@ class GroupCommit(CommitDriver):
 
     @override
     def flush(self, now: int) -> None:
-        # While the thread has not taken what it was handed before, more is gathered.
+        # While the thread has not taken the last batches, events gather for the next commit.
         log = self.engine.broker.log
         if self._handed or not log.staged:
             return
@@ -243,13 +243,13 @@ class GroupCommit(CommitDriver):
 
     @override
     def call(self, job: Callable[[], None]) -> None:
-        # It is done before the next commit, and while that waits for room.
+        # The thread does it before the next commit, and while that waits for room.
         self._jobs.append(job)
         self._committer.wake()
 
     @override
     def close(self, now: int) -> None:
-        self._committer.close()  # what is on its way gets there, or not
+        self._committer.close()  # completes the commit in progress, or fails
         while self._committer.failure is None:
             self.engine.advance()
             self.flush(now)

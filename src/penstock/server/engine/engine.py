@@ -111,7 +111,7 @@ class Engine:
             self.moved.update(self._moving.popleft()[1])
 
     def commit(self, now: int) -> None:
-        """Stage, write and advance in one go, for callers without a thread."""
+        """Stage, write and advance, for callers without a thread."""
         self.write(self.stage(now))
         self.advance()
 
@@ -155,7 +155,7 @@ class Engine:
         return [next(stored).payload if payload is None else payload for payload in found]
 
     def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
-        """One fixed-width column of what was published with live messages. As for ``payloads``."""
+        """A fixed-width column of live messages, as they were published. As for ``payloads``."""
         places = [self.moved.get(position, position) for position in positions] if self.moved else positions
         found = self.recent.numbers(name, places)
         if None not in found:
@@ -230,7 +230,7 @@ class Engine:
 
 
 def _plainly(row: MessageRow) -> PlainMessage | MessageRow:
-    """A message of the log, without what it does not have."""
+    """A message of the log as a PlainMessage, if it has no other columns."""
     if any(getattr(row, name) for name in SPECIAL):
         return row
     return PlainMessage(row.payload, row.at, row.source)

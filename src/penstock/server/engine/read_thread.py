@@ -53,7 +53,7 @@ class Reading:
         self.dropped = True
 
     def finish(self) -> None:
-        """The thread is done with it."""
+        """The thread has read everything."""
         self.done = True
 
     def take_reserved(self) -> int:
@@ -130,7 +130,7 @@ class ReadThread:
             self._read(reading)
 
     def _read(self, reading: Reading) -> None:
-        """Read for a slice of time, and hand over what is there, or continue in its next turn."""
+        """Read for a slice of time. Hand over the messages when all are read; otherwise continue in the next turn."""
         try:
             self._read_slice(reading)
         except LogAway:

@@ -1,8 +1,8 @@
 """Whether the disk has room for more messages.
 
-Publishing is refused before the disk is full, so that consuming can go on to the last message. The disk itself is
-looked at every second, and by the log whenever it takes space; in between, what is staged and not yet written is
-counted. So refusing begins in time at any speed.
+Publishing is refused before the disk is full, so that consuming can continue to the last message. Free space is
+measured every second, and by the log whenever it allocates space; in between, staged events that are not yet written
+are subtracted. So refusing begins in time at any speed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Admission:
 
     @property
     def needed(self) -> int:
-        """What has to stay free, so that everything that is in the queues can leave them. It errs upwards."""
+        """Bytes that must stay free so that every message can leave its queue, rounded up."""
         since = self._engine.broker.log.next_position - self._held_at  # each event is one message more at most
         return max(self.min_free, MESSAGE_BYTES * (self._held + since))
 

@@ -1,14 +1,14 @@
 """Busy polling: the loop looks for bytes again and again for a moment, instead of sleeping until they come.
 
-Waking a thread that sleeps takes tens of microseconds of CPU time, about as long as everything that a lone message
-needs but its sync. A peer that waits for one answer before it sends the next request pays that on each round trip, once
-for its own thread and once for ours. So where the last bytes came within a moment of our having nothing to do, the next
-ones probably will, and sleeping is not worth it. Where they do not come in that time, the loop sleeps, and goes on
-doing so until some have come as soon as that again: a broker that is idle, or has long pauses, polls for nothing.
+Waking a sleeping thread takes tens of microseconds of CPU time, about as long as handling a lone message without its
+sync. A peer that waits for one answer before it sends the next request pays that on each round trip, once for its own
+thread and once for ours. So if the last bytes came within a moment of the loop becoming idle, the next ones probably
+will too, and the loop polls instead of sleeping. If they do not, the loop sleeps until bytes come that soon again: an
+idle broker never polls.
 
-Fruitless polling costs more than it gains as soon as it happens in a few of a hundred rounds: with peers that pause now
-and then, and where other processes compete for the CPUs. There an interrupted peer waits for milliseconds to be
-scheduled, and the polling loop is in its way. So polling pauses for a while, longer each time, until it pays again.
+Fruitless polling costs more than it gains if it happens in a few of a hundred rounds: with peers that pause sometimes,
+or if other processes compete for the CPUs. Then an interrupted peer waits for milliseconds to be scheduled, because the
+polling loop occupies its CPU. So polling pauses for a while, longer each time, until it pays off again.
 
 It is off if the broker has less than two CPUs: the peer may need one, or polling would use up a container's quota.
 """

@@ -66,7 +66,7 @@ class ColdReads:
         return reading
 
     def drop(self, reading: Reading) -> None:
-        """The owner has used what was read, or no longer waits for it."""
+        """The owner has used the messages, or no longer waits for them."""
         self._memory.add_output(-reading.take_reserved())
         self._backlog.drop(reading)
 
@@ -141,7 +141,7 @@ class ColdReads:
                 self._backlog.drop(reading)
 
     async def _read(self, places: Collection[int], before: Reading | None) -> Reading:
-        """Read all of these; what was read before is dropped then."""
+        """Read all of these, then drop the previous reading."""
         owner = object()
         while True:
             woken: asyncio.Future[None] = self._loop.create_future()

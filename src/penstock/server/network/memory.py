@@ -1,13 +1,11 @@
-"""Memory that peers make the broker hold for a moment, in bytes, against one bound: ``memory_bytes``.
+"""Bytes that the broker temporarily holds for peers, below one limit: ``memory_bytes``.
 
-Of every four parts of it
-
-* one is for what was received and is not on disk yet: beyond it no peer is read from (``Memory.congested``);
-* two are for *input* that can't be worked on yet, that is unfinished messages and frames that wait: beyond it the peers
-  that have kept us waiting longest are closed;
-* one is for *output*, that is answers and deliveries that were prepared and not taken. Sessions request it before they
-  look up a payload. If there is none, the session waits in line, the message stays in the journal, and peers that do
-  not take their output are closed.
+* A quarter is for received data that is not on disk yet: above it no peer is read from (``Memory.congested``).
+* Half is for *input* that can't be handled yet, that is unfinished messages and waiting frames: above it the peers that
+  have kept us waiting longest are closed.
+* A quarter is for *output*, that is prepared answers and deliveries that peers have not read. Sessions request it
+  before they look up a payload. If there is none, the session waits in line, the message stays in the journal, and
+  peers that do not read their output are closed.
 
 No peer can shut out the rest: a session without output always gets a few kilobytes, the head of the line gets memory
 for its answer as soon as half of the output's part is free, however large the answer is, and the line rotates between
@@ -29,9 +27,9 @@ SMALL: Final = 4 * 1024
 #: Answers and deliveries above this are prepared one after the other, TURN_BYTES of them in a turn of the loop, or one.
 LARGE: Final = 128 * 1024
 TURN_BYTES: Final = 2**19
-#: Seconds without taking a byte after which a peer is closed, if another one waits for the memory.
+#: Seconds without reading a byte after which a peer is closed, if another one waits for the memory.
 PATIENCE: Final = 2.0
-#: Bytes that a peer has to take in a second, once its patience is over, to be waited for longer.
+#: Bytes that a peer must read per second after that time, or it is closed.
 RATE: Final = 256 * 1024
 
 
@@ -68,7 +66,7 @@ class Account:
         self.kept_bytes += change
 
     def note_written(self, written: int, buffered: int, now: float) -> None:
-        """``written`` is what was written since the last time, ``buffered`` what waits in the transport now."""
+        """``written`` are bytes written since the last call, ``buffered`` those that wait in the transport now."""
         if not buffered:
             self.output_since = 0.0
         elif not self.buffered:
@@ -91,7 +89,7 @@ class Account:
 
 
 class Memory:
-    """The total, and who gets what is left of it. Sessions report what they hold, and request memory for output."""
+    """The totals of all sessions, and the line for memory. Sessions report their bytes, and request them for output."""
 
     def __init__(self, memory_bytes: int) -> None:
         self.most_unwritten = max(1, memory_bytes // 4)

@@ -24,7 +24,7 @@ PUMP_MESSAGES: Final = 512
 PUMP_BYTES: Final = 256 * 1024
 #: How often as much is done for one session in one turn.
 PUMPS: Final = 2
-#: Bytes up to which what is written together is joined first: one write is cheaper than many parts.
+#: Parts up to this many bytes in total are joined before they are written: one write is cheaper than many.
 JOINED_BYTES: Final = 256 * 1024
 
 
@@ -93,7 +93,7 @@ class Outbox:
         self.reading = reading
 
     def fill(self, session: AnySession) -> None:
-        """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
+        """Prepare some deliveries while the peer reads and there is memory. The rest waits for the next turn."""
         self.starved = False
         messages, size_left = PUMPS * PUMP_MESSAGES, PUMPS * PUMP_BYTES
         while messages > 0 and size_left > 0 and self.deliveries and not self.starved and (room := session.room):

@@ -1,8 +1,8 @@
 """Prompt TCP acknowledgements.
 
 Linux sends acknowledgements with the next write, or after 40 ms. A client that leaves Nagle's algorithm on holds back
-its next small write until then, so a read that gets no answer must not wait for one. TCP_QUICKACK acknowledges what was
-read, and what is read from now on at once; the next write ends that.
+its next small write until then, so a read that gets no answer must not wait for one. TCP_QUICKACK acknowledges all
+bytes that were read, and later ones at once until the next write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class QuickAck:
         self.due = True
 
     def note_write(self) -> None:
-        """Bytes are written, and carry the acknowledgement of what was read."""
+        """Bytes are written, and carry the acknowledgement of those that were read."""
         self.delayed = self._socket is not None
         self.due = False
 

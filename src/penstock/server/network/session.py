@@ -13,13 +13,13 @@ by a thread (:mod:`penstock.server.engine.backlog`), which wakes the session.
 
 The end of a session::
 
-    end()              nothing more is read, or given out; answers that wait for a commit are still given ("ending")
-      transport.close  what is in the buffer is sent ("closing"); after LINGER seconds it is thrown away
-        connection_lost    input that was not handled is handled as far as it needs no peer; what was out goes back
+    end()              reading and delivering stop; answers that wait for a commit are still given ("ending")
+      transport.close  the rest of the buffer is sent ("closing"); if the peer stops reading, LINGER limits the wait
+        connection_lost    remaining input is handled unless it needs the peer; messages in flight are returned
 
-A peer that has finished sending (a half-closed connection) is served as far as ``end`` goes: everything that it sent
-counts, its answers are given, and then the connection is closed. It can't settle anything any more, so it gets no
-deliveries. TLS has no half-closed connections: there the answers are lost, and nothing else.
+When a peer has finished sending (a half-closed connection), everything that it sent is handled and answered before the
+connection is closed. It can't settle messages any more, so it gets no deliveries. TLS has no half-closed connections:
+there the answers are lost, and nothing else.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.reading = True
         #: The peer has finished sending.
         self._finished = False
-        #: The connection is lost, and what was read from it may not be handled yet.
+        #: The connection is lost; some of its input may still have to be handled.
         self._lost = False
 
-    # The contract with protocols: what they override
+    # The contract with protocols: methods that they override
 
     def handle(self, frame: FrameT) -> bool:
         """Carry out a frame. False: that is not possible yet; the frame, or its replacement, is handled again later."""
@@ -157,7 +157,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """The queue of the message that is coming in, as far as it is known."""
         return ""
 
-    # The contract with protocols: what they call
+    # The contract with protocols: methods that they call
 
     def allowed(self, right: Right, namespace: str, name: str) -> bool:
         """Whether the peer may do this with a queue. A denial is logged."""
@@ -347,7 +347,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 if inbox.unread and not inbox.frames:
                     self._decode_piece(most)
                 self._work(most)
-        except Exception as error:  # whatever it is, it is this session's: the broker goes on
+        except Exception as error:  # of any kind: only this session ends, the broker continues
             self.broken(error)
         if self._lost:
             self._leave()
@@ -468,7 +468,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def broken(self, error: Exception) -> None:
         """A fault of ours: log it, and end the connection at once.
 
-        The broker goes on, unless its counters are wrong: then it ends.
+        The broker continues, unless its counters are wrong: then it ends.
         """
         self.runtime.count("session_errors")
         at = traceback.extract_tb(error.__traceback__)[-1]

@@ -257,7 +257,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
 
     @abstractmethod
     def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: Form) -> int:
-        """Append the run of like messages at ``pos`` as one frame and return where its last content ends."""
+        """Append the run of similar messages at ``pos`` as one frame. Returns the end of its last content."""
 
     def _queue(self, data: bytes, pos: int, form: Form) -> tuple[str, int]:
         """The queue of the message at ``pos``, and where its name ends; an empty one if it is not all there."""
@@ -281,10 +281,10 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
 class ServerDecoder(_Decoder):
     """Decodes what a server receives.
 
-    ``style`` is what to answer in. Unless ``dialect`` says whether dispatches carry a TTL, they do once the client has
-    sent a TTL, a 005 or a 006, and they don't once it has sent a 001 of two packets and none of these. A client that
-    has only consumed gets each message as it was published: ``dispatch_ttl`` is None. A dialect does not narrow what is
-    taken, but for the width.
+    ``style`` is that of the answers. Unless ``dialect`` determines whether dispatches carry a TTL, they do once the
+    client has sent a TTL, a 005 or a 006, and they don't once it has sent a 001 of two packets and none of these. A
+    client that has only consumed gets each message as it was published: ``dispatch_ttl`` is None. Apart from the width,
+    a dialect does not restrict the messages that are accepted.
     """
 
     _sender = "client"

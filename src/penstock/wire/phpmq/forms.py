@@ -13,12 +13,12 @@ from typing import Final
 
 from penstock.wire.phpmq.frames import MAX_DIGITS, MAX_ID, MAX_NAME, MAX_TTL, Packet
 
-#: Joints with smaller sizes are remembered, which bounds what is remembered. To a larger content the parsing of its
-#: joint is a small addition.
+#: Joints with smaller sizes are cached, which bounds the cache. Compared with a larger content, parsing its joint costs
+#: little.
 REMEMBERED: Final = 4096
-#: The size in a joint that is none. Larger than any chunk, so that the test for completeness finds it.
+#: The size of an invalid joint. Larger than any chunk, so that the test for completeness fails.
 NO_SIZE: Final = maxsize
-#: What each packet holds, and the least and the most bytes of it. A payload has a limit of the connection's, too.
+#: The content of each packet, and its least and most bytes. The connection limits payloads as well.
 BOUNDS: Final[dict[Packet, tuple[str, int, int]]] = {
     Packet.QUEUE: ("a queue name", 1, MAX_NAME),
     Packet.CONTENT: ("a payload", 0, maxsize - 1),
@@ -29,10 +29,10 @@ BOUNDS: Final[dict[Packet, tuple[str, int, int]]] = {
 
 
 class Joints:
-    """From the size of a content to the joint before it."""
+    """Maps the size of a content to the joint before it."""
 
     def __init__(self, width: int, line_end: bytes, packet: Packet) -> None:
-        #: Those that were asked for, as far as they are remembered.
+        #: The cached joints.
         self.known: dict[int, bytes] = {}
         self._format = b"%bP%02d%%0%dd%b" % (line_end, packet, width - 3, line_end)
         self._what, self._least, self._most = BOUNDS[packet]
@@ -51,10 +51,10 @@ class Joints:
 
 
 class Sizes:
-    """From a joint to the size in it."""
+    """Maps a joint to the size in it."""
 
     def __init__(self, width: int, line_end: bytes, joints: Joints) -> None:
-        #: Of those joints that came, as far as they are remembered.
+        #: The cached sizes of received joints.
         self.known: dict[bytes, int] = {}
         self._digits_start = len(line_end) + 3
         self._digits_stop = len(line_end) + width

@@ -98,7 +98,7 @@ class Dispatch(Frame, frozen=True, gc=False):
 
 
 class Acknowledge(Frame, frozen=True, gc=False):
-    """A run of 004 for one queue: the client is done with these messages."""
+    """A run of 004 for one queue: the client has processed these messages."""
 
     queue: str
     ids: tuple[bytes, ...]

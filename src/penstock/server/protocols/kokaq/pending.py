@@ -145,7 +145,7 @@ class PendingAnswers:
     # Sending them
 
     def release(self, session: AnySession, variant: Variant, committed: int) -> None:
-        """Send the answers that waited for the log to get this far, as far as the peer takes them."""
+        """Send the answers that waited for this commit, while the peer reads them."""
         waiting = self._waiting
         self.starved = False
         if waiting and waiting[0].after > committed:  # as every second time where peers wait for each commit

@@ -111,7 +111,7 @@ class QueueRequests:
         self._answers.answer(request, Status.SUCCESS, Reason.OK, facts)
 
     def check_health(self, request: Request) -> None:
-        """Answer a Nop; for a Control message, with what is wrong with the broker."""
+        """Answer a Nop; for a Control message, with the reason if the broker is not healthy."""
         trouble = self._runtime.health.trouble() if request.message_type is MessageType.CONTROL else ""
         if trouble:
             # The text takes the place of a second opaque byte: a peer that sent one gets that back instead.

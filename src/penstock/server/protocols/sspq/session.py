@@ -29,7 +29,7 @@ class SspqSession(Session[sspq.SspqFrame]):
 
     @override
     def may_work(self) -> bool:
-        # The peer also has to read the answers that say that no message comes.
+        # A peer that does not read NO_RECEIVE answers may not request more of them.
         return not self.runtime.memory.congested and self.room > 0
 
     @override
@@ -93,7 +93,7 @@ class SspqSession(Session[sspq.SspqFrame]):
         self.write(sspq.encode([sspq.NoReceive()]))
 
     def _confirm(self) -> None:
-        """Acknowledge what was delivered. Messages that are not delivered yet stay."""
+        """Acknowledge delivered messages. Messages that are not delivered yet stay."""
         positions = [position for position, out in self.connection.out.items() if out.shown]
         if positions:
             self.runtime.broker.acknowledge(self.connection, self._queue(), positions, self.runtime.now())
