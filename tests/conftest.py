@@ -107,8 +107,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The shared Spark session of a run. It takes ten seconds to start, so it is started on first use."""
     from support.sparks import shared_session
 
-    with shared_session(tmp_path_factory.mktemp("spark")) as found:
-        yield found
+    with shared_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")
@@ -116,8 +116,8 @@ def postgres() -> Iterator[Server]:
     """The shared PostgreSQL server of a test process."""
     from support.postgres import running_server
 
-    with running_server() as found:
-        yield found
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture

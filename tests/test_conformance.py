@@ -24,24 +24,24 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    found = re.findall(r"^\| (\d+) \| (.+) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
-    return [Row(int(number), *rest) for number, *rest in found]
+    table = re.findall(r"^\| (\d+) \| (.+) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
+    return [Row(int(number), *rest) for number, *rest in table]
 
 
 def names(file: Path) -> set[str]:
     """The tests of a file, those of its classes too."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for group in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        found |= {f"{group.name}::{node.name}" for node in group.body if isinstance(node, ast.FunctionDef)}
-    return {name for name in found if name.rpartition("::")[2].startswith("test_")}
+        functions |= {f"{group.name}::{node.name}" for node in group.body if isinstance(node, ast.FunctionDef)}
+    return {name for name in functions if name.rpartition("::")[2].startswith("test_")}
 
 
 def test_every_statement_is_there_once() -> None:
-    found = rows()
-    assert [row.number for row in found] == list(range(1, len(found) + 1))
-    assert f"{len(found)} statements." in PAGE
-    assert len(found) == len([line for line in PAGE.splitlines() if re.match(r"\| \d", line)])
+    statements = rows()
+    assert [row.number for row in statements] == list(range(1, len(statements) + 1))
+    assert f"{len(statements)} statements." in PAGE
+    assert len(statements) == len([line for line in PAGE.splitlines() if re.match(r"\| \d", line)])
 
 
 def test_every_place_exists() -> None:

@@ -50,12 +50,12 @@ def methods_of(node: ast.ClassDef) -> int:
 
 
 def test_functions_fit_on_a_screen() -> None:
-    found = [
+    too_long = [
         f"{path}:{node.lineno} {node.name} has {node.end_lineno - node.lineno + 1} lines"
         for path, node in nodes()
         if isinstance(node, Function) and node.end_lineno and node.end_lineno - node.lineno >= MOST_LINES_OF_A_FUNCTION
     ]
-    assert found == []
+    assert too_long == []
 
 
 def test_files_can_be_read_in_one_sitting() -> None:
@@ -64,28 +64,28 @@ def test_files_can_be_read_in_one_sitting() -> None:
 
 
 def test_classes_do_one_thing() -> None:
-    found = {node.name: methods_of(node) for _, node in nodes() if isinstance(node, ast.ClassDef)}
-    large = {name for name, methods in found.items() if methods > MOST_METHODS}
+    sizes = {node.name: methods_of(node) for _, node in nodes() if isinstance(node, ast.ClassDef)}
+    large = {name for name, methods in sizes.items() if methods > MOST_METHODS}
     assert large - set(CONTRACTS) == set(), "split the class, or name the contract that it implements"
     assert set(CONTRACTS) - large == set(), "no longer that large: remove the exception"
 
 
 def test_no_docstring_only_points_elsewhere() -> None:
-    found = [
+    pointers = [
         f"{path}:{node.lineno}"
         for path, node in nodes()
         if isinstance(node, Function | ast.ClassDef) and re.match(r"See \S+\.$", ast.get_docstring(node) or "")
     ]
-    assert found == [], "mark the method with typing_extensions.override, and drop the docstring"
+    assert pointers == [], "mark the method with typing_extensions.override, and drop the docstring"
 
 
 @pytest.mark.parametrize("folder", ["src", "docs", "benches", "examples", "scripts"])
 def test_prose_is_plain(folder: str) -> None:
-    found = [
+    stilted = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in {".py", ".md", ".js", ".html", ".sh", ""} and path.is_file() and "vendor" not in path.parts
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if STILTED.search(line)
     ]
-    assert found == []
+    assert stilted == []

@@ -116,7 +116,7 @@ def imported(source: str, package: str) -> Iterator[str]:
 
 def violations(package: Path) -> list[str]:
     """The forbidden imports under this folder, one line each."""
-    found = []
+    wrong = []
     for path in sorted(package.rglob("*.py")):
         place = path.relative_to(package)
         owner = owner_of(place)
@@ -125,17 +125,17 @@ def violations(package: Path) -> list[str]:
         for name in imported(path.read_text(), dotted):
             top, _, rest = name.partition(".")
             if top == "penstock" and rest.partition(".")[0] not in allowed:
-                found.append(f"{place} imports {name}")
+                wrong.append(f"{place} imports {name}")
             elif top in PURE.get(owner or "", set()):
-                found.append(f"{place} imports {name}, and {owner} is pure")
+                wrong.append(f"{place} imports {name}, and {owner} is pure")
             elif any(name.startswith(inside) for of, each in INSIDE.items() if of != owner for inside in each):
-                found.append(f"{place} imports {name}, which is inside of its package")
-    return found
+                wrong.append(f"{place} imports {name}, which is inside of its package")
+    return wrong
 
 
 def inner_violations(package: Path) -> list[str]:
     """Imports that violate ``INNER`` under this folder, one line each, including those in functions."""
-    found = []
+    wrong = []
     for folder in filter(Path.is_dir, map(package.joinpath, INNER)):
         outer, rows = folder.name, INNER[folder.name]
         rooms = {path.name for path in folder.iterdir() if path.is_dir()}
@@ -146,8 +146,8 @@ def inner_violations(package: Path) -> list[str]:
                 target = name.removeprefix(f"penstock.{outer}.").partition(".")[0]
                 parts = {target} if target in rooms else {target, "*"}
                 if name.startswith(f"penstock.{outer}.") and not parts & {owner, *rows[owner]}:
-                    found.append(f"{outer}/{place} imports {name}")
-    return found
+                    wrong.append(f"{outer}/{place} imports {name}")
+    return wrong
 
 
 def not_in_the_table(package: Path) -> list[str]:

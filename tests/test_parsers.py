@@ -92,14 +92,14 @@ def unbounded(kind: types.Type, place: str, seen: set[type]) -> Iterator[str]:
 
 def test_every_field_of_a_request_is_bounded() -> None:
     """Only payloads may be as long as the payload limit, because they are stored unparsed."""
-    found = {
+    unbounded_fields = {
         place
         for route in ROUTES
         for kind in (route.body, route.query)
         if kind is not None
         for place in unbounded(types.type_info(kind), route.name, set())
     }
-    assert found == set()
+    assert unbounded_fields == set()
 
 
 def test_the_tests_themselves() -> None:
@@ -108,7 +108,7 @@ def test_the_tests_themselves() -> None:
         many: list[int]
         anything: Any
 
-    found = set(unbounded(types.type_info(Bad), "bad", set()))
-    assert found == {"bad.text", "bad.many", "bad.anything"}
+    names = set(unbounded(types.type_info(Bad), "bad", set()))
+    assert names == {"bad.text", "bad.many", "bad.anything"}
     source = "import json\ndef f(x):\n    return json.loads(x)\nD = msgspec.json.Decoder(int)\n"
     assert set(parsers_in(source)) == {"json.loads", "msgspec.json.Decoder"}

@@ -139,19 +139,19 @@ def compiles_data(source: str) -> Iterator[str]:
 
 
 def offenders(package: Path) -> list[str]:
-    found = []
+    places = []
     for path in sorted(package.rglob("*.py")):
         place = path.relative_to(package).as_posix()
         if place != MATCHER:
             source = path.read_text()
-            found += [f"{place}: {each}" for each in (*interpretations(source), *compiles_data(source))]
+            places += [f"{place}: {each}" for each in (*interpretations(source), *compiles_data(source))]
     for path in sorted(package.rglob("*.js")):
         place = path.relative_to(package).as_posix()
         if place != CONSOLE_MATCHER and "vendor" not in path.parts:
-            found += [
+            places += [
                 f"{place}: {each}" for each in re.findall(r"new RegExp\(|/\[[*?]{2}\]/|\.fnmatch", path.read_text())
             ]
-    return found
+    return places
 
 
 def test_one_module_interprets_patterns() -> None:

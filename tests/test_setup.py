@@ -53,8 +53,8 @@ class Checkout:
         shutil.copytree(ROOT / "scripts", self.root / "scripts")
         shutil.copy(ROOT / "pyproject.toml", self.root)
         for tool in [*TOOLS, "flock"]:
-            if (found := shutil.which(tool)) is not None:
-                (self.bin / tool).symlink_to(found)
+            if (path := shutil.which(tool)) is not None:
+                (self.bin / tool).symlink_to(path)
 
     def fake_python(self, name: str = "python3") -> None:
         path = self.bin / name

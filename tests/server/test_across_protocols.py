@@ -55,9 +55,9 @@ def send_kokaq(rig: Rig, payload: bytes) -> None:
 
 def receive_phpmq(rig: Rig) -> bytes:
     peer = rig.phpmq().send(consume(name_of(rig), 1))
-    found = read_dispatch(peer)
-    peer.send(consume(name_of(rig), 0), acknowledge(name_of(rig), found.id)).close()
-    return found.payload
+    message = read_dispatch(peer)
+    peer.send(consume(name_of(rig), 0), acknowledge(name_of(rig), message.id)).close()
+    return message.payload
 
 
 def receive_sspq(rig: Rig) -> bytes:
@@ -92,15 +92,15 @@ def test_every_pair(rig: Rig, give: Callable[[Rig, bytes], None], receive: Calla
 class TestIds:
     def test_phpmq_and_kokaq_show_the_same(self, rig: Rig) -> None:
         kokaq = rig.kokaq().make(rig.queue)
-        given, asked = kokaq.push(rig.queue, b"a"), os.urandom(16)
-        kokaq.push(rig.queue, b"b", {UUID: asked})
+        given, chosen = kokaq.push(rig.queue, b"a"), os.urandom(16)
+        kokaq.push(rig.queue, b"b", {UUID: chosen})
         peer = rig.phpmq().send(publish(rig.name, b"c"), consume(rig.name, 3))
-        found = [read_dispatch(peer) for _ in range(3)]
-        assert [each.id for each in found[:2]] == [given.hex().encode(), asked.hex().encode()]
-        third = kokaq.ask(GET, rig.queue, b"", {UUID: bytes.fromhex(found[2].id.decode())})
+        messages = [read_dispatch(peer) for _ in range(3)]
+        assert [each.id for each in messages[:2]] == [given.hex().encode(), chosen.hex().encode()]
+        third = kokaq.ask(GET, rig.queue, b"", {UUID: bytes.fromhex(messages[2].id.decode())})
         assert third.payload == b"c"
-        peer.send(*[acknowledge(rig.name, each.id) for each in found])
-        wait_for(lambda: kokaq.ask(GET, None, b"", {UUID: asked}).outcome == FAIL_BAD)
+        peer.send(*[acknowledge(rig.name, each.id) for each in messages])
+        wait_for(lambda: kokaq.ask(GET, None, b"", {UUID: chosen}).outcome == FAIL_BAD)
 
     def test_a_lock_is_not_settled_by_another_protocol(self, rig: Rig) -> None:
         kokaq = rig.kokaq().make(rig.queue)

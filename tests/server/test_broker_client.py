@@ -78,9 +78,9 @@ class Listener:
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
-    found = Listener(tmp_path / "socket")
-    yield found
-    found.close()
+    listener = Listener(tmp_path / "socket")
+    yield listener
+    listener.close()
 
 
 class Door(Protocol):
@@ -113,11 +113,11 @@ class Waited:
 def make(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, float], Door]]:
     doors: list[Door] = []
 
-    def found(path: Path, patience: float = 5) -> Door:
+    def connect(path: Path, patience: float = 5) -> Door:
         doors.append(request.param(str(path), patience))
         return doors[-1]
 
-    yield found
+    yield connect
     for door in doors:
         door.close()
 

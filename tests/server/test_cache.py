@@ -94,11 +94,11 @@ def test_a_consumer_that_lags_a_little() -> None:
     """Its first read is noticed: from then on all messages are cached."""
     cache = RecentMessages(MOST)
     end = before = publish(cache, 1, MOST // 2)
-    asked, missed = 1, []
-    while asked < 4000:
+    position, missed = 1, []
+    while position < 4000:
         end = publish(cache, end, 4 * SIZE)
-        missed += [asked] * cache.payloads(range(asked, asked + 4)).count(None)
-        asked += 4
+        missed += [position] * cache.payloads(range(position, position + 4)).count(None)
+        position += 4
     assert max(missed) < before
 
 

@@ -74,7 +74,7 @@ async def fill(broker: InProcess, count: int, queue: str = "q", *, neighbours: i
 @pytest.fixture
 def off_loop(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The positions read, each outside the loop's thread."""
-    found: list[int] = []
+    positions: list[int] = []
     locate = InProcess.__init__
 
     def begin(self: InProcess, *arguments: object) -> None:
@@ -83,13 +83,13 @@ def off_loop(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         def watched(position: int) -> Block:
             assert threading.current_thread() is not threading.main_thread(), "the loop read the journal"
-            found.append(position)
+            positions.append(position)
             return read(position)
 
         monkeypatch.setattr(self.journal, "locate", watched)
 
     monkeypatch.setattr(InProcess, "__init__", begin)
-    return found
+    return positions
 
 
 @pytest.fixture
@@ -239,9 +239,9 @@ def test_concurrent_reads_are_bounded_and_the_rest_queue(monkeypatch: pytest.Mon
         peers = [broker.phpmq() for _ in range(count)]
         for peer, _ in peers:
             peer.data_received(consume("q", 1))
-        found = broker.runtime.backlog
-        await until(lambda: len(found._under_way) + len(found._line) == count)
-        assert len(found._under_way) == backlog.MOST_READINGS
+        reads = broker.runtime.backlog
+        await until(lambda: len(reads._under_way) + len(reads._line) == count)
+        assert len(reads._under_way) == backlog.MOST_READINGS
         go_on.set()
         await until(lambda: all(wire.sent.count(b"message ") == 1 for _, wire in peers))
 

@@ -49,18 +49,18 @@ class TestLayers:
 
     def test_each_origin_is_known(self, file: Path) -> None:
         file.write_text('data = "x"\n\n[[sspq]]\naddress = "127.0.0.1:1"\n[[sspq]]\naddress = "127.0.0.1:2"\n')
-        found = layers(str(file), {"PENSTOCK_LOG_LEVEL": "debug"}, {"--ephemeral": (("ephemeral",), True)})
-        assert found.origin(OptionPath(("data",))) == f"{file}, line 1"
-        assert found.origin(OptionPath(("sspq", 1, "address"))) == f"{file}, line 6"
-        assert found.origin(OptionPath(("log", "level"))) == "the environment variable PENSTOCK_LOG_LEVEL"
-        assert found.origin(OptionPath(("ephemeral",))) == "the flag --ephemeral"
-        assert found.origin(OptionPath(("limits", "queues"))) == "default"
+        merged = layers(str(file), {"PENSTOCK_LOG_LEVEL": "debug"}, {"--ephemeral": (("ephemeral",), True)})
+        assert merged.origin(OptionPath(("data",))) == f"{file}, line 1"
+        assert merged.origin(OptionPath(("sspq", 1, "address"))) == f"{file}, line 6"
+        assert merged.origin(OptionPath(("log", "level"))) == "the environment variable PENSTOCK_LOG_LEVEL"
+        assert merged.origin(OptionPath(("ephemeral",))) == "the flag --ephemeral"
+        assert merged.origin(OptionPath(("limits", "queues"))) == "default"
 
     def test_a_flag_replaces_the_listeners_of_a_file_and_their_lines(self, file: Path) -> None:
         file.write_text('[[phpmq]]\naddress = "127.0.0.1:1"\n')
-        found = layers(str(file), {}, {"--phpmq": (("phpmq",), ["127.0.0.1:2"])})
-        assert [each.address for each in found.options().phpmq] == ["127.0.0.1:2"]
-        assert found.origin(OptionPath(("phpmq", 0, "address"))) == "the flag --phpmq"
+        merged = layers(str(file), {}, {"--phpmq": (("phpmq",), ["127.0.0.1:2"])})
+        assert [each.address for each in merged.options().phpmq] == ["127.0.0.1:2"]
+        assert merged.origin(OptionPath(("phpmq", 0, "address"))) == "the flag --phpmq"
 
     def test_text_from_the_environment_stays_text(self) -> None:
         options = load(None, {"PENSTOCK_DATA": "123", "PENSTOCK_LIMITS_WINDOW": "12", "PENSTOCK_EPHEMERAL": "true"}, {})
@@ -99,9 +99,9 @@ class TestListeners:
         short = load(None, {}, {"--flight": (("flight",), "127.0.0.1:1,tls_certificate=1.pem")}).flight
         assert short == FlightListener(address="127.0.0.1:1", tls_certificate="1.pem")
         file.write_text("[flight]\naddress = '127.0.0.1:8815'\n")
-        asked = load(str(file), {}, {}).flight
-        assert asked == DEFAULT_FLIGHT
-        assert asked is not DEFAULT_FLIGHT  # a requested feature must not be dropped silently
+        flight = load(str(file), {}, {}).flight
+        assert flight == DEFAULT_FLIGHT
+        assert flight is not DEFAULT_FLIGHT  # a requested feature must not be dropped silently
         assert load(str(file), {}, {"--flight": (("flight",), "off")}).flight is None
         assert layers(str(file), {}, {}).origin(OptionPath(("flight", "address"))) == f"{file}, line 2"
 
@@ -109,13 +109,13 @@ class TestListeners:
         """Other options stay as configured, because a flag or a variable names only the address."""
         file.write_text("[http]\naddress = '127.0.0.1:1'\npublic_metrics = true\nlake = '/lake'\n")
         flags = {"--http": (("http",), "127.0.0.1:2,lake=/other")}
-        found = layers(str(file), {"PENSTOCK_HTTP_BACKUPS": "/backups", "PENSTOCK_HTTP": "127.0.0.1:3"}, flags)
-        http = found.options().http
+        merged = layers(str(file), {"PENSTOCK_HTTP_BACKUPS": "/backups", "PENSTOCK_HTTP": "127.0.0.1:3"}, flags)
+        http = merged.options().http
         assert http is not None
         assert (http.address, http.public_metrics, http.lake) == ("127.0.0.1:2", True, "/other")
         assert http.backups == "/backups"
-        assert found.origin(OptionPath(("http", "public_metrics"))) == f"{file}, line 3"
-        assert found.origin(OptionPath(("http", "address"))) == "the flag --http"
+        assert merged.origin(OptionPath(("http", "public_metrics"))) == f"{file}, line 3"
+        assert merged.origin(OptionPath(("http", "address"))) == "the flag --http"
 
     def test_an_option_does_not_enable_a_disabled_endpoint(self, file: Path) -> None:
         file.write_text('http = "off"\n')
@@ -304,7 +304,7 @@ def uncommented() -> str:
 def paths(kind: inspect.Type, path: str = "") -> set[str]:
     """The path of every option, in any list or table."""
     if isinstance(kind, inspect.StructType):
-        return {found for each in kind.fields for found in paths(each.type, f"{path}.{each.name}".lstrip("."))}
+        return {option for each in kind.fields for option in paths(each.type, f"{path}.{each.name}".lstrip("."))}
     if isinstance(kind, inspect.UnionType):
         kind = next(each for each in kind.types if not isinstance(each, inspect.NoneType))
         return paths(kind, path)
@@ -321,9 +321,9 @@ class TestExample:
 
     def test_with_everything_set_it_loads_and_is_the_defaults(self, file: Path) -> None:
         file.write_text(uncommented())
-        found = {str(path): value for path, value in flat(load(str(file), {}, {}))}
+        options = {str(path): value for path, value in flat(load(str(file), {}, {}))}
         default = {str(path): value for path, value in flat(BrokerOptions())}
-        assert {path: value for path, value in found.items() if not self.USES.search(path)} == {
+        assert {path: value for path, value in options.items() if not self.USES.search(path)} == {
             path: value for path, value in default.items() if not self.USES.search(path)
         }
 
@@ -342,9 +342,9 @@ def layers_paths(value: object, path: str = "") -> set[str]:
     if path == "queues" and isinstance(value, dict):
         return {f"queues.{key}" for rules in value.values() for key in rules}
     if isinstance(value, dict):
-        return {found for key, each in value.items() for found in layers_paths(each, f"{path}.{key}".lstrip("."))}
+        return {option for key, each in value.items() for option in layers_paths(each, f"{path}.{key}".lstrip("."))}
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return {found for each in value for found in layers_paths(each, path)}
+        return {option for each in value for option in layers_paths(each, path)}
     return {path}
 
 
@@ -368,9 +368,9 @@ KUBERNETES = {
 
 class TestVariablesOfOthers:
     def test_a_services_variables_are_ignored(self) -> None:
-        found = layers(None, KUBERNETES, {})
-        assert found.options() == BrokerOptions()
-        assert found.variables == ([], sorted(KUBERNETES), [])
+        merged = layers(None, KUBERNETES, {})
+        assert merged.options() == BrokerOptions()
+        assert merged.variables == ([], sorted(KUBERNETES), [])
 
     @pytest.mark.parametrize(
         ("variable", "nearest"),
@@ -383,15 +383,15 @@ class TestVariablesOfOthers:
         ],
     )
     def test_unknown_variables_are_reported_with_the_closest_option(self, variable: str, nearest: str) -> None:
-        found = layers(None, {variable: "1", "PENSTOCK_DATA": "x"}, {})
-        assert found.options() == BrokerOptions(data="x")
-        assert found.variables.unknown == [(variable, nearest)]
-        assert found.variables.services == []
+        merged = layers(None, {variable: "1", "PENSTOCK_DATA": "x"}, {})
+        assert merged.options() == BrokerOptions(data="x")
+        assert merged.variables.unknown == [(variable, nearest)]
+        assert merged.variables.services == []
 
     def test_a_port_that_is_not_a_services(self) -> None:
         """Only the value shows it: the one from Kubernetes is a URL."""
-        found = layers(None, {"PENSTOCK_PORT": "9100"}, {}).variables
-        assert ([each.variable for each in found.unknown], found.services) == (["PENSTOCK_PORT"], [])
+        variables = layers(None, {"PENSTOCK_PORT": "9100"}, {}).variables
+        assert ([each.variable for each in variables.unknown], variables.services) == (["PENSTOCK_PORT"], [])
 
     def test_variables_of_other_programs_are_known(self) -> None:
         assert layers(None, {"PENSTOCK_TOKEN": "t", "HOME": "/"}, {}).variables == ([], [], [])

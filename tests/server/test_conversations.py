@@ -32,25 +32,25 @@ def test_a_broker_answers_as_documented(conversation: Conversation, tmp_path: Pa
         check_codecs(conversation.protocol, said[">"], said["<"])
 
 
-def check_codecs(protocol: str, asked: bytes, answered: bytes) -> None:
+def check_codecs(protocol: str, requests_sent: bytes, answered: bytes) -> None:
     """Our codecs decode both sides, and encode them to the same bytes."""
     if protocol == "sspq":
-        both = sspq.encode(sspq.Decoder().feed(asked)), sspq.encode(sspq.Decoder().feed(answered))
-        assert both == (asked, answered)
+        both = sspq.encode(sspq.Decoder().feed(requests_sent)), sspq.encode(sspq.Decoder().feed(answered))
+        assert both == (requests_sent, answered)
     elif protocol == "phpmq":
         theirs, ours = phpmq.ServerDecoder(), phpmq.ClientDecoder()
-        frames = theirs.feed(asked), ours.feed(answered)
+        frames = theirs.feed(requests_sent), ours.feed(answered)
         assert theirs.style is not None
         assert (theirs.error, ours.error) == (None, None)
-        assert phpmq.encode(frames[0], theirs.style) == asked
+        assert phpmq.encode(frames[0], theirs.style) == requests_sent
         assert phpmq.encode(frames[1], ours.style or theirs.style) == answered
     else:
         learned = kokaq.ServerDecoder()
-        requests = learned.feed(asked)
+        requests = learned.feed(requests_sent)
         reader = kokaq.ClientDecoder(variant=learned.variant)
         responses = reader.feed(answered)
         assert (learned.close(), reader.close()) == (None, None)
-        assert kokaq.encode_requests(requests, learned.variant) == asked
+        assert kokaq.encode_requests(requests, learned.variant) == requests_sent
         tags = next(frame.tags for frame in kokaq.singles(requests) if frame.payload is not None)
         assert kokaq.encode_responses(responses, learned.variant, tags) == answered
         opaques = [[each.opaque for each in kokaq.singles(frames)] for frames in (requests, responses)]

@@ -16,17 +16,17 @@ from server.crash.notes import number_of, payload
 @pytest.mark.parametrize(("durability", "rounds"), [("commit", 9), ("interval", 3), ("os", 3)])
 def test_killed_brokers_keep_their_promises(tmp_path: Path, durability: str, rounds: int) -> None:
     story = Story(tmp_path, 1, durability)
-    found = command.figures_of(story, list(story.run(rounds)))
-    assert found.rounds == rounds
-    assert found.killed_while_starting < rounds
-    assert found.published > found.settled > 0
+    figures = command.figures_of(story, list(story.run(rounds)))
+    assert figures.rounds == rounds
+    assert figures.killed_while_starting < rounds
+    assert figures.published > figures.settled > 0
 
 
 def test_a_payload_identifies_its_number() -> None:
-    found = payload(2**32 + 5)
-    assert number_of(found) == 2**32 + 5
-    assert number_of(found[:-1]) is None
-    assert number_of(bytes([found[0] ^ 1]) + found[1:]) is None
+    data = payload(2**32 + 5)
+    assert number_of(data) == 2**32 + 5
+    assert number_of(data[:-1]) is None
+    assert number_of(bytes([data[0] ^ 1]) + data[1:]) is None
 
 
 @pytest.mark.parametrize(

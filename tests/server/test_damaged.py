@@ -113,9 +113,9 @@ class Scene(InProcess):
 
     @property
     def backlog(self) -> Queue:
-        found = self.runtime.broker.queue("default", "q")
-        assert found is not None
-        return found
+        queue = self.runtime.broker.queue("default", "q")
+        assert queue is not None
+        return queue
 
     async def settle(self) -> None:
         self.runtime.touched()
@@ -140,18 +140,18 @@ class _Reader:
         self.data = data
 
     def read(self, size: int) -> bytes:
-        found, self.data = self.data[:size], self.data[size:]
-        return found
+        data, self.data = self.data[:size], self.data[size:]
+        return data
 
     def expect(self, *parts: bytes) -> None:
         assert self.read(len(b"".join(parts))) == b"".join(parts)
 
 
 def answers(wire: Wire) -> list[Answer]:
-    reader, found = _Reader(wire.sent), []
+    reader, answers = _Reader(wire.sent), []
     while reader.data:
-        found.append(read_answer(cast(object, reader)))  # type: ignore[arg-type]
-    return found
+        answers.append(read_answer(cast(object, reader)))  # type: ignore[arg-type]
+    return answers
 
 
 @asynccontextmanager

@@ -86,9 +86,9 @@ def test_messages_that_are_out_are_as_if_they_had_not_been_given_out(broker: Bro
         assert broker.stop() == 0
         broker.start()
         again = broker.dial("kokaq", kind=Kokaq)
-        found = [again.ask(POP, "default/q") for _ in range(3)]
-        assert [(answer.payload, answer.number(VERSION)) for answer in found] == [(b"a", 1), (b"b", 1), (b"c", 1)]
-        assert [answer.fields[UUID].hex().encode() for answer in found[:2]] == numbers
+        answers = [again.ask(POP, "default/q") for _ in range(3)]
+        assert [(answer.payload, answer.number(VERSION)) for answer in answers] == [(b"a", 1), (b"b", 1), (b"c", 1)]
+        assert [answer.fields[UUID].hex().encode() for answer in answers[:2]] == numbers
         broker.dial("sspq").send(sspq(RECEIVE)).expect(send(b"last chance", 0)).send(sspq(CONFIRM))
 
 
@@ -214,7 +214,7 @@ def test_a_failed_disk_ends_the_broker(tmp_path: Path) -> None:
                 shown.append(read_dispatch(consumer).payload)
     with BrokerProcess(tmp_path, LISTENERS + quiet) as broker:
         peer = broker.dial("kokaq", kind=Kokaq)
-        found = [peer.ask(POP, "default/q").fields[UUID] for _ in range(peer.depth("default/q"))]
-        assert found[: len(confirmed)] == confirmed
+        delivered = [peer.ask(POP, "default/q").fields[UUID] for _ in range(peer.depth("default/q"))]
+        assert delivered[: len(confirmed)] == confirmed
         assert len(confirmed) > 50
         assert set(shown) <= set(peer.pop_all("default/shown"))

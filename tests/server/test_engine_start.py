@@ -48,8 +48,8 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_logged() -> 
     assert again.report[-1] == "3 live messages cannot be read, and are set aside"
     again.engine.commit(MORNING)
     again.engine.broker.check()
-    found = again.engine.broker.queues[queue.id]
-    assert (found.counters.balance, len(found.damaged), len(found.ready)) == (3, 3, 0)
+    recovered = again.engine.broker.queues[queue.id]
+    assert (recovered.counters.balance, len(recovered.damaged), len(recovered.ready)) == (3, 3, 0)
     retain(again.upkeep, MORNING)
     again.engine.log.close()
     later = open_folder(disk, MORNING, SMALL)

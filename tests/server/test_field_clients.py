@@ -64,10 +64,10 @@ def test_a_php_client_that_knows_four_packets(rig: Rig, ttl: bytes) -> None:
     producer.publish(rig.name, b"x" * 5000, ttl)
     consumer.consume(rig.name, 1)
     for _ in range(3):
-        found = consumer.read()
-        assert (found[b"P01"], found[b"P02"], found[b"P05"]) == (rig.name.encode(), b"x" * 5000, ttl)
+        packets = consumer.read()
+        assert (packets[b"P01"], packets[b"P02"], packets[b"P05"]) == (rig.name.encode(), b"x" * 5000, ttl)
         producer.publish(rig.name, b"x" * 5000, ttl)
-        consumer.acknowledge(rig.name, found[b"P03"])
+        consumer.acknowledge(rig.name, packets[b"P03"])
     consumer.read()
 
 
@@ -78,10 +78,10 @@ def test_a_php_client_that_knows_three_packets(rig: Rig) -> None:
     consumer.consume(rig.name, 5)
     for number in range(20):
         producer.publish(rig.name, b"Hello %d" % number)
-        found = consumer.read()
-        assert found.keys() == {b"P01", b"P02", b"P03"}
-        assert found[b"P02"] == b"Hello %d" % number
-        consumer.acknowledge(rig.name, found[b"P03"])
+        packets = consumer.read()
+        assert packets.keys() == {b"P01", b"P02", b"P03"}
+        assert packets[b"P02"] == b"Hello %d" % number
+        consumer.acknowledge(rig.name, packets[b"P03"])
 
 
 @pytest.mark.parametrize("pinned", [False, True])
@@ -93,9 +93,9 @@ def test_a_php_consumer_that_knows_three_packets_in_mixed_company(tcp_rig: Rig, 
     client.consume(tcp_rig.name, 5)
     for _ in range(3):
         tcp_rig.phpmq().send(publish(tcp_rig.name, b"Hello", 60))
-        found = client.read()
-        assert found.keys() == {b"P01", b"P02", b"P03"}
-        client.acknowledge(tcp_rig.name, found[b"P03"])
+        packets = client.read()
+        assert packets.keys() == {b"P01", b"P02", b"P03"}
+        client.acknowledge(tcp_rig.name, packets[b"P03"])
 
 
 class SspqClient:

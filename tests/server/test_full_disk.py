@@ -48,10 +48,10 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    found = Disk(tmp_path)
+    disk = Disk(tmp_path)
     with ExitStack() as stack:
-        stack.push(found.broker.__exit__)
-        yield found
+        stack.push(disk.broker.__exit__)
+        yield disk
 
 
 def test_a_start_on_a_full_disk_waits_for_space(disk: Disk) -> None:

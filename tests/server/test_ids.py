@@ -19,12 +19,12 @@ OURS = 0xFEDC_BA98_7654_3210
 COUNTS = (1, 2, MANY - 1, MANY, MANY + 1, 3 * MANY)
 
 
-def ids(asked: bytes = b"") -> tuple[Ids, Queue]:
+def ids(requested: bytes = b"") -> tuple[Ids, Queue]:
     broker = Broker()
     broker.create_namespace("default", 1)
     queue = broker.create_queue("default", "q", 1)
-    if asked:
-        broker.publish(broker.connect(1, b"test"), queue, [b"a"], 1, Properties(asked_id=asked))
+    if requested:
+        broker.publish(broker.connect(1, b"test"), queue, [b"a"], 1, Properties(asked_id=requested))
     return Ids(OURS, broker), queue
 
 
@@ -58,13 +58,13 @@ def test_foreign_raw_ids_are_0(count: int) -> None:
 
 
 def test_a_requested_id_names_its_message() -> None:
-    asked = b"0123456789abcdef"
-    made, queue = ids(asked)
-    at = made.position(asked)
+    requested = b"0123456789abcdef"
+    made, queue = ids(requested)
+    at = made.position(requested)
     assert at is not None
     positions = range(at, at + 2 * MANY)
-    assert made.raws(queue, positions)[0] == asked
-    assert made.texts(queue, positions)[0] == hexlify(asked)
+    assert made.raws(queue, positions)[0] == requested
+    assert made.texts(queue, positions)[0] == hexlify(requested)
     assert made.raw_positions(made.raws(queue, positions)) == list(positions)
     assert made.positions(made.texts(queue, positions)) == list(positions)
 
@@ -73,20 +73,20 @@ def test_a_requested_id_names_its_message() -> None:
 def test_a_repeated_push_is_answered_with_the_first_uuid_after_a_restart(tmp_path: Path, ends: str) -> None:
     """For any requested ID, whether or not the first message still exists, from the journal alone and from a
     checkpoint."""
-    asked = {state: os.urandom(16) for state in ("waits", "is gone")}
-    request = {state: os.urandom(16) for state in asked}
+    requested = {state: os.urandom(16) for state in ("waits", "is gone")}
+    request = {state: os.urandom(16) for state in requested}
     with BrokerProcess(tmp_path) as broker:
         peer = broker.dial("kokaq", kind=Kokaq)
         for state in ("is gone", "waits"):
-            fields: Fields = {REQUEST_ID: request[state], UUID: asked[state]}
-            assert peer.make(f"default/{state}").push(f"default/{state}", b"m", fields) == asked[state]
+            fields: Fields = {REQUEST_ID: request[state], UUID: requested[state]}
+            assert peer.make(f"default/{state}").push(f"default/{state}", b"m", fields) == requested[state]
         peer.pop_all("default/is gone")
         for _ in range(2):
             getattr(broker, ends)()
             broker.start()
             peer = broker.dial("kokaq", kind=Kokaq)
-            for state, first in asked.items():
+            for state, first in requested.items():
                 others: tuple[Fields, ...] = {}, {UUID: os.urandom(16)}, {UUID: first}
                 for more in others:
                     assert peer.push(f"default/{state}", b"m", {REQUEST_ID: request[state], **more}) == first
-            assert [peer.depth(f"default/{state}") for state in asked] == [1, 0]
+            assert [peer.depth(f"default/{state}") for state in requested] == [1, 0]

@@ -51,12 +51,12 @@ def growing_attributes(tree: ast.Module) -> Iterator[str]:
 
 
 def in_the_code() -> set[str]:
-    found = set()
+    names = set()
     for room in ROOMS:
         for path in (SOURCE / room).rglob("*.py"):
             module = path.relative_to(SOURCE).with_suffix("").as_posix()
-            found |= {f"{module}:{name}" for name in growing_attributes(ast.parse(path.read_text()))}
-    return found
+            names |= {f"{module}:{name}" for name in growing_attributes(ast.parse(path.read_text()))}
+    return names
 
 
 def is_passing(place: str) -> bool:

@@ -106,9 +106,9 @@ def publish_phpmq(peer: Kokaq, ledger: Ledger) -> None:
 def consume_phpmq(peer: Kokaq, ledger: Ledger) -> None:
     peer.send(consume("k", 20))
     while True:
-        found = read_dispatch(peer)
-        ledger.shown(found.payload, bytes.fromhex(found.id.decode()))
-        peer.send(acknowledge("k", found.id))
+        message = read_dispatch(peer)
+        ledger.shown(message.payload, bytes.fromhex(message.id.decode()))
+        peer.send(acknowledge("k", message.id))
 
 
 def lock_kokaq(peer: Kokaq, ledger: Ledger) -> None:
@@ -184,10 +184,10 @@ def take_all(peer: Kokaq, queue: str, ledger: Ledger) -> None:
     """Pop everything, a hundred at a time."""
     while True:
         peer.send(kokaq(POP, queue) * 100)
-        found = [answer for answer in (read_answer(peer) for _ in range(100)) if answer.outcome == SUCCESS_OK]
-        for answer in found:
+        answers = [answer for answer in (read_answer(peer) for _ in range(100)) if answer.outcome == SUCCESS_OK]
+        for answer in answers:
             ledger.shown(answer.payload or b"", answer.fields[UUID])
-        if not found:
+        if not answers:
             return
 
 

@@ -162,8 +162,8 @@ class TestTheFrame:
         """ "Integers big-endian, any width of 1–8 bytes taken"."""
         peer = rig.kokaq().make(rig.queue)
         peer.push(rig.queue, b"m", {TTL: (200).to_bytes(width, "big"), PRIORITY: (5).to_bytes(width, "big")})
-        found = peer.ask(PEEK, rig.queue)
-        assert (found.number(TTL), found.number(PRIORITY)) == (200, 5)
+        answer = peer.ask(PEEK, rig.queue)
+        assert (answer.number(TTL), answer.number(PRIORITY)) == (200, 5)
 
     def test_pipelined_answers_in_request_order(self, rig: Rig) -> None:
         """ "Answers leave in request order and repeat the opcode as received": slow and quick ones alike."""
@@ -204,18 +204,18 @@ class TestPush:
         fields.append({TTL: 100, EXPIRES: now + 500})
         for each in fields:
             peer.push(tcp_rig.queue, b"m", each)
-        found = [peer.ask(POP, tcp_rig.queue) for _ in range(5)]
-        assert TTL not in found[0].fields
-        assert found[1].number(TTL) in (499, 500)
-        assert [answer.number(TTL) for answer in found[2:]] == pytest.approx([100] * 3, abs=2)
-        assert found[2].number(EXPIRES) == now + 100
+        answers = [peer.ask(POP, tcp_rig.queue) for _ in range(5)]
+        assert TTL not in answers[0].fields
+        assert answers[1].number(TTL) in (499, 500)
+        assert [answer.number(TTL) for answer in answers[2:]] == pytest.approx([100] * 3, abs=2)
+        assert answers[2].number(EXPIRES) == now + 100
 
     def test_the_largest_time_to_live_can_be_shown(self, rig: Rig) -> None:
         """TimeToLive and Expiration Time are u32: 136 years from now do not fit the second, and do no harm."""
         peer = rig.kokaq().make(rig.queue)
         peer.push(rig.queue, b"m", {TTL: 2**32 - 1})
-        found = peer.ask(POP, rig.queue)
-        assert (found.payload, found.number(EXPIRES)) == (b"m", 2**32 - 1)
+        answer = peer.ask(POP, rig.queue)
+        assert (answer.payload, answer.number(EXPIRES)) == (b"m", 2**32 - 1)
 
     def test_delay(self, rig: Rig) -> None:
         """ "Delay u32 milliseconds": not ready before, at the place of its publication then."""
@@ -277,8 +277,8 @@ class TestPush:
         peer = rig.kokaq().make(rig.queue)
         request = os.urandom(16)
         peer.push(rig.queue, b"m", {CORRELATION: b"\xff" * 255, REQUEST_ID: request})
-        found = peer.ask(POP, rig.queue)
-        assert (found.fields[CORRELATION], found.fields[REQUEST_ID]) == (b"\xff" * 255, request)
+        answer = peer.ask(POP, rig.queue)
+        assert (answer.fields[CORRELATION], answer.fields[REQUEST_ID]) == (b"\xff" * 255, request)
 
     def test_the_largest_payload(self, rig: Rig) -> None:
         """ "payload length 2 bytes"."""
@@ -436,8 +436,8 @@ class TestLocks:
         peer, uuid = self.hold(rig)
         answer = peer.ask(opcode, rig.queue if named else None, b"", {UUID: uuid})
         assert (answer.opcode, answer.outcome) == (opcode, SUCCESS_OK)
-        found = peer.ask(POP, rig.queue)
-        assert (found.payload, found.number(VERSION)) == (b"first", 2)
+        answer = peer.ask(POP, rig.queue)
+        assert (answer.payload, answer.number(VERSION)) == (b"first", 2)
 
     def test_it_ends_with_its_time(self, rig: Rig) -> None:
         """ "A lock ends with its connection or its time; the message is then back at its old place, delivery count +
@@ -445,8 +445,8 @@ class TestLocks:
         peer, uuid = self.hold(rig, lock=60)
         peer.wait_for_depth(rig.queue, 2)
         assert peer.ask(DELETE, None, b"", {UUID: uuid}).outcome == FAIL_BAD
-        found = peer.ask(POP, rig.queue)
-        assert (found.payload, found.number(VERSION)) == (b"first", 2)
+        answer = peer.ask(POP, rig.queue)
+        assert (answer.payload, answer.number(VERSION)) == (b"first", 2)
 
     def test_it_ends_with_its_connection(self, rig: Rig) -> None:
         peer, _ = self.hold(rig)

@@ -206,8 +206,8 @@ class TestSourceInfo:
         """ "else protocol, address and client"."""
         peer = rig.kokaq().make(rig.queue)
         peer.push(rig.queue, b"m", fields)
-        found = peer.ask(POP, rig.queue).fields[SOURCE].split()
-        assert (found[0], found[-1]) == (b"kokaq", b"QueueService")
+        source = peer.ask(POP, rig.queue).fields[SOURCE].split()
+        assert (source[0], source[-1]) == (b"kokaq", b"QueueService")
 
     def test_after_a_restart(self, tmp_path: Path) -> None:
         """Source Info is journaled with the message."""

@@ -33,7 +33,7 @@ class Step:
 
 def requests(step: Step, given: Sequence[bytes], first: int) -> list[Request]:
     """The step's requests, with distinct opaques."""
-    found = []
+    built = []
     for number in range(step.count):
         metadata = step.metadata
         if step.pick:
@@ -42,8 +42,8 @@ def requests(step: Step, given: Sequence[bytes], first: int) -> list[Request]:
         opaque = (first + number).to_bytes(4, "big")
         head = MessageType.OPERATIONAL, True, opaque, step.opcode, 1, number % 3, metadata
         names = ("default", "jobs", step.payload) if step.opcode is not Opcode.DELETE else (None, None, None)
-        found.append(Request(*head, *names))
-    return found
+        built.append(Request(*head, *names))
+    return built
 
 
 async def talk(broker: InProcess, steps: Sequence[Step], *, together: bool) -> list[Response]:
@@ -104,12 +104,12 @@ def test_together_as_one_by_one(seed: int) -> None:
     steps = random_steps(seed)
 
     async def both() -> None:
-        found = []
+        answers = []
         for together in (True, False):
             async with running(messages_out=20) as broker:
                 broker.queue("jobs")
-                found.append(await talk(broker, steps, together=together))
-        assert found[0] == found[1]
+                answers.append(await talk(broker, steps, together=together))
+        assert answers[0] == answers[1]
 
     asyncio.run(both())
 
@@ -189,11 +189,11 @@ def test_settlements_read_before_a_disconnect_count() -> None:
         async with running() as broker:
             queue = broker.queue("jobs")
             session, wire = broker.kokaq()
-            asked = [
+            sent = [
                 *requests(Step(Opcode.PUSH, 10, b"x"), [], 0),
                 *requests(Step(Opcode.ACQUIRE_PEEK_LOCK, 10), [], 10),
             ]
-            session.data_received(kokaq.encode_requests(asked))
+            session.data_received(kokaq.encode_requests(sent))
             await broker.settle()
             answers = list(kokaq.singles(kokaq.ClientDecoder().feed(wire.sent)))[10:]
             given = [answer.metadata.uuid for answer in answers if answer.metadata and answer.metadata.uuid]

@@ -131,14 +131,14 @@ def test_a_lease_of_messages_waits_as_well() -> None:
         peer.data_received(publish("q", b"m"))
         await broker.settle()
         answers = flight_table(broker.runtime)
-        asked = requests.TakeLease(
+        request = requests.TakeLease(
             reader="r", instance="1", queues=[queue.full_name], start=0, timeout=10 * SECOND, take=True, may=["*"],
             max_rows=10, max_bytes=0,
         )  # fmt: skip
         lease.run_out()
         broker.runtime.touched()
         await broker.settle()
-        answer = asyncio.ensure_future(answers.answer(asked))
+        answer = asyncio.ensure_future(answers.answer(request))
         await broker.settle()
         assert not answer.done()
         lease.renew()
@@ -223,9 +223,9 @@ def test_a_journal_that_can_not_be_asked_costs_neither_the_message_nor_the_conne
         def locate(position: int) -> Block:
             if away:
                 raise LogAway("the database is away")
-            return found(position)
+            return locate_block(position)
 
-        found = broker.journal.locate
+        locate_block = broker.journal.locate
         monkeypatch.setattr(broker.journal, "locate", locate)
         broker.queue("q")
         window, dispatches = broker.phpmq()

@@ -84,11 +84,11 @@ class Reader(threading.Thread):
         self.rows: list[int] = []
 
     def lease(self) -> requests.Leased:
-        asked = lease(
+        request = lease(
             self.start_at, instance=str(self.instance), queues=QUEUES, max_rows=self.random.choice((50, 300, 0)),
             timeout=3600 * SECOND,
         )  # fmt: skip
-        return persist(self.broker, lambda helper: helper.ask(asked, requests.Leased))
+        return persist(self.broker, lambda helper: helper.ask(request, requests.Leased))
 
     def rows_of(self, leased: requests.Leased) -> list[int]:
         return persist(self.broker, lambda helper: helper.rows(leased))

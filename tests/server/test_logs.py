@@ -137,9 +137,9 @@ def test_a_log_that_can_not_be_written_raises_nothing() -> None:
 
 class TestLibraries:
     def logger(self, stream: io.StringIO) -> logging.Logger:
-        found = logging.Logger("some.library", logging.DEBUG)
-        found.addHandler(LibraryLog(Logger(stream, clock=Clock(), level="debug")))
-        return found
+        library = logging.Logger("some.library", logging.DEBUG)
+        library.addHandler(LibraryLog(Logger(stream, clock=Clock(), level="debug")))
+        return library
 
     def test_their_lines_are_in_our_format(self) -> None:
         stream = io.StringIO()

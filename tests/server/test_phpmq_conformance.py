@@ -56,9 +56,9 @@ class TestForms:
     def test_answers_are_in_the_form_of_the_first_message(self, rig: Rig, form: dict[str, Any]) -> None:
         """ "The first message fixes width, form and line end; we answer in them": 32 and 36, compact, LF and CRLF."""
         peer = rig.phpmq().send(publish(rig.name, b"a\r\nb\n", **form), consume(rig.name, 2, **form))
-        found = read_dispatch(peer, **form)
-        assert (found.queue, found.payload, found.ttl) == (rig.name, b"a\r\nb\n", None)
-        peer.send(acknowledge(rig.name, found.id, **form), publish(rig.name, b"next", **form))
+        message = read_dispatch(peer, **form)
+        assert (message.queue, message.payload, message.ttl) == (rig.name, b"a\r\nb\n", None)
+        peer.send(acknowledge(rig.name, message.id, **form), publish(rig.name, b"next", **form))
         assert read_dispatch(peer, **form).payload == b"next"
 
     def test_literal_36_wide_lined(self, rig: Rig) -> None:
@@ -130,8 +130,8 @@ class TestDialects:
         sent = [None, None, 0, None, 3600, 0, 0, None]
         consumer = rig.phpmq().send(consume(rig.name, 100))
         rig.phpmq().send(*[publish(rig.name, b"%d" % at, ttl) for at, ttl in enumerate(sent)])
-        found = [read_dispatch(consumer) for _ in sent]
-        assert [(each.payload, each.ttl) for each in found] == [(b"%d" % at, ttl) for at, ttl in enumerate(sent)]
+        messages = [read_dispatch(consumer) for _ in sent]
+        assert [(each.payload, each.ttl) for each in messages] == [(b"%d" % at, ttl) for at, ttl in enumerate(sent)]
 
     @pytest.mark.parametrize(("life", "ttl"), [({}, None), ({TTL: 0}, None), ({TTL: 3600}, 3600)])
     def test_what_came_over_kokaq(self, rig: Rig, life: Fields, ttl: int | None) -> None:
@@ -157,9 +157,9 @@ class TestDialects:
         """ "A listener can be pinned to a dialect (`--phpmq ADDR,dialect=32`) for clients that hard-code 3"."""
         peer = tcp_rig.special(f"phpmq {dialect}")
         peer.send(consume(tcp_rig.name, 1, width=width), publish(tcp_rig.name, b"m", width=width))
-        found = read_dispatch(peer, width=width)
-        assert found.ttl == ttl
-        peer.send(requeue(tcp_rig.name, found.id, 9, width=width))
+        message = read_dispatch(peer, width=width)
+        assert message.ttl == ttl
+        peer.send(requeue(tcp_rig.name, message.id, 9, width=width))
         assert read_dispatch(peer, width=width).ttl == (None if ttl is None else 9)
 
     @pytest.mark.parametrize(("dialect", "width"), [("36", 32), ("32", 36)])
@@ -235,9 +235,9 @@ class TestWindows:
     def idle(self, rig: Rig, peer: Peer) -> None:
         """Assert that nothing else comes before a message through another queue."""
         peer.send(publish(rig.name + "-idle", b"idle"), consume(rig.name + "-idle", 1))
-        found = read_dispatch(peer)
-        assert found.payload == b"idle"
-        peer.send(acknowledge(rig.name + "-idle", found.id), consume(rig.name + "-idle", 0))
+        message = read_dispatch(peer)
+        assert message.payload == b"idle"
+        peer.send(acknowledge(rig.name + "-idle", message.id), consume(rig.name + "-idle", 0))
 
     @pytest.mark.parametrize("settle", [acknowledge, requeue, reject])
     def test_each_settlement_opens_a_slot(self, rig: Rig, settle: Any) -> None:
@@ -255,10 +255,10 @@ class TestWindows:
         peer = self.start(rig, 3, 1)
         other = rig.name + "-other"
         peer.send(*[publish(other, b"other %d" % number) for number in range(3)], consume(other, 2))
-        found = [read_dispatch(peer) for _ in range(3)]
-        assert sorted(each.payload for each in found) == [b"0", b"other 0", b"other 1"]
+        messages = [read_dispatch(peer) for _ in range(3)]
+        assert sorted(each.payload for each in messages) == [b"0", b"other 0", b"other 1"]
         self.idle(rig, peer)
-        peer.send(*[acknowledge(other, each.id) for each in found if each.queue == other])
+        peer.send(*[acknowledge(other, each.id) for each in messages if each.queue == other])
         assert read_dispatch(peer).payload == b"other 2"
 
     def test_a_later_002_replaces_the_window(self, rig: Rig) -> None:
@@ -366,8 +366,8 @@ class TestLostConnections:
     def test_order_and_counts(self, rig: Rig) -> None:
         peer = rig.phpmq().send(*[publish(rig.name, b"%d" % number) for number in range(6)])
         peer.send(consume(rig.name, 4))
-        found = [read_dispatch(peer) for _ in range(4)]
-        peer.send(acknowledge(rig.name, found[1].id))
+        messages = [read_dispatch(peer) for _ in range(4)]
+        peer.send(acknowledge(rig.name, messages[1].id))
         read_dispatch(peer)
         peer.close()
         kokaq = rig.kokaq()
@@ -375,7 +375,7 @@ class TestLostConnections:
         answers = [kokaq.ask(5, rig.queue) for _ in range(5)]
         assert [answer.payload for answer in answers] == [b"0", b"2", b"3", b"4", b"5"]
         assert [answer.number(VERSION) for answer in answers] == [2, 2, 2, 2, 1]
-        assert answers[0].fields[UUID].hex().encode() == found[0].id
+        assert answers[0].fields[UUID].hex().encode() == messages[0].id
 
     def test_what_was_sent_before_hanging_up_is_kept(self, rig: Rig) -> None:
         """ "What was complete before that byte has been taken and stays taken"; "A message that was cut short was never

@@ -158,8 +158,8 @@ class TestTheSocket:
 
 class TestRights:
     def test_without_rules_all_is_open(self, helper: Helper) -> None:
-        found = helper.ask(AskRights(address="192.0.2.1"), Allowed)
-        assert (found.open, found.unknown_token, found.rules) == (True, False, [])
+        allowed = helper.ask(AskRights(address="192.0.2.1"), Allowed)
+        assert (allowed.open, allowed.unknown_token, allowed.rules) == (True, False, [])
         shown = helper.ask(AskRights(address="192.0.2.1", token="x"), Allowed)
         assert (shown.open, shown.unknown_token, shown.identity) == (True, False, "")
 
@@ -168,9 +168,9 @@ class TestRights:
             helper = Helper(broker.private_socket)
 
             def ask(address: str, token: str = "") -> tuple[bool, list[list[str]]]:
-                found = helper.ask(AskRights(address=address, token=token), Allowed)
-                assert not found.open
-                return found.unknown_token, [list(may) for may, _ in found.rules]
+                allowed = helper.ask(AskRights(address=address, token=token), Allowed)
+                assert not allowed.open
+                return allowed.unknown_token, [list(may) for may, _ in allowed.rules]
 
             assert ask("192.0.2.1") == (False, [])
             assert ask("192.0.2.1", TOKEN) == (False, [["read", "publish"]])
@@ -188,9 +188,9 @@ class TestOuts:
         peer = broker.dial("kokaq", kind=Kokaq)
         assert peer.ask(ACQUIRE, "default/a").outcome == SUCCESS_OK
         [message] = helper.rows(leased)
-        found = helper.ask(requests.Outs(), requests.OutNow)
-        assert list(memoryview(found.messages).cast("Q")) == [message + 1]
-        assert found.position == leased.stop
+        outs = helper.ask(requests.Outs(), requests.OutNow)
+        assert list(memoryview(outs.messages).cast("Q")) == [message + 1]
+        assert outs.position == leased.stop
 
 
 class TestLeases:
@@ -464,12 +464,12 @@ class TestCommits:
                 await broker.settle()
                 for request in (write([b"x"]), write([b"x"]), lease(), DropWriter(name="job", over="flight")):
                     broker.journal.hold()
-                    asked = asyncio.create_task(asker.ask(request))
+                    pending = asyncio.create_task(asker.ask(request))
                     await broker.settle()
                     staged = broker.runtime.broker.committed < broker.runtime.broker.log.next_position
-                    assert asked.done() != staged
+                    assert pending.done() != staged
                     broker.journal.go_on()
-                    assert "code" not in str(await asked)
+                    assert "code" not in str(await pending)
                 asker.writer.close()
                 await door.close(1)
 
@@ -482,11 +482,11 @@ class TestCommits:
                 other = Asker(*await asyncio.open_unix_connection(door.path))
                 await broker.settle()
                 broker.journal.hold()
-                asked = [asyncio.create_task(each.ask(write([b"x"]))) for each in (asker, other)]
+                pending = [asyncio.create_task(each.ask(write([b"x"]))) for each in (asker, other)]
                 await broker.settle()
-                assert not any(each.done() for each in asked)
+                assert not any(each.done() for each in pending)
                 broker.journal.go_on()
-                answers = await asyncio.gather(*asked)
+                answers = await asyncio.gather(*pending)
                 assert sorted(each.get("duplicate", False) for each in answers) == [False, True]
                 for each in (asker, other):
                     each.writer.close()
@@ -501,13 +501,13 @@ class TestCommits:
                 idle = Asker(*await asyncio.open_unix_connection(door.path))
                 await broker.settle()
                 broker.journal.hold()
-                asked = asyncio.create_task(asker.ask(write([b"x"])))
+                pending = asyncio.create_task(asker.ask(write([b"x"])))
                 await broker.settle()
                 closing = asyncio.create_task(door.close(10))
                 assert await idle.reader.read() == b""
-                assert not asked.done()
+                assert not pending.done()
                 broker.journal.go_on()
-                assert (await asked)["rows"] == 1
+                assert (await pending)["rows"] == 1
                 await closing
                 with pytest.raises(ConnectionRefusedError):
                     await asyncio.open_unix_connection(door.path)

@@ -54,9 +54,9 @@ def read(data: bytes, *cuts: int) -> Peer | None:
                 await asyncio.sleep(0)
             theirs.sendall(b"!")
             theirs.shutdown(socket.SHUT_WR)
-            found = await reading
+            peer = await reading
             assert ours.recv(100) == b"!"
-            return found
+            return peer
 
     return asyncio.run(main())
 

@@ -38,8 +38,8 @@ def kept(folder: Path, words: io.StringIO | None = None) -> ReaderTable:
     return ReaderTable(Logger(words or io.StringIO()), Broker(), FileValues(RealDisk(folder)))
 
 
-def begin(readers: ReaderTable, asked: requests.TakeLease) -> bool:
-    return asyncio.run(readers.begin(asked, NOW))
+def begin(readers: ReaderTable, request: requests.TakeLease) -> bool:
+    return asyncio.run(readers.begin(request, NOW))
 
 
 def save(readers: ReaderTable) -> None:
@@ -48,36 +48,36 @@ def save(readers: ReaderTable) -> None:
 
 class TestRegistry:
     def test_the_last_report_counts(self) -> None:
-        found = ReaderTable(Logger(io.StringIO()), Broker())
-        found.report(report(position=7, pin=True), NOW)
-        found.report(report(position=9), NOW + 1)
-        [reader] = found.listed()
+        table = ReaderTable(Logger(io.StringIO()), Broker())
+        table.report(report(position=7, pin=True), NOW)
+        table.report(report(position=9), NOW + 1)
+        [reader] = table.listed()
         assert (reader.position, reader.pin, reader.at) == (9, False, NOW + 1)
-        assert found.pins() == []
-        assert found.forget("lake")
-        assert not found.forget("lake")
+        assert table.pins() == []
+        assert table.forget("lake")
+        assert not table.forget("lake")
 
     def test_the_file_is_written_now_and_then(self, tmp_path: Path) -> None:
         async def live() -> None:
-            found = kept(tmp_path)
-            found.save_soon(100.0)
-            await finish(found)
+            table = kept(tmp_path)
+            table.save_soon(100.0)
+            await finish(table)
             assert not (tmp_path / readers.NAME).exists()
-            found.report(report(), NOW)
-            found.save_soon(100.0)
-            await finish(found)
-            found.report(report(position=8), NOW)
-            found.save_soon(100.0 + readers.SAVE_SECONDS / 2)
-            await finish(found)
+            table.report(report(), NOW)
+            table.save_soon(100.0)
+            await finish(table)
+            table.report(report(position=8), NOW)
+            table.save_soon(100.0 + readers.SAVE_SECONDS / 2)
+            await finish(table)
             [before] = kept(tmp_path).listed()
-            await found.save()
+            await table.save()
             [after] = kept(tmp_path).listed()
             assert (before.position, after.position) == (7, 8)
             assert [path.name for path in tmp_path.iterdir()] == [readers.NAME]
 
-        async def finish(found: ReaderTable) -> None:
-            if found._saving is not None:
-                await found._saving
+        async def finish(table: ReaderTable) -> None:
+            if table._saving is not None:
+                await table._saving
 
         asyncio.run(live())
 
@@ -91,9 +91,9 @@ class TestRegistry:
                 super().put(name, value)
 
         async def live() -> None:
-            found = ReaderTable(Logger(io.StringIO()), Broker(), Slow(RealDisk(tmp_path)))
-            first = asyncio.create_task(found.begin(lease(instance="one"), NOW))
-            second = asyncio.create_task(found.begin(lease(reader="other", instance="two"), NOW))
+            table = ReaderTable(Logger(io.StringIO()), Broker(), Slow(RealDisk(tmp_path)))
+            first = asyncio.create_task(table.begin(lease(instance="one"), NOW))
+            second = asyncio.create_task(table.begin(lease(reader="other", instance="two"), NOW))
             for _ in range(10):
                 await asyncio.sleep(0)
             assert not first.done()
@@ -107,62 +107,62 @@ class TestRegistry:
 
     def test_a_folder_that_can_not_be_written_is_logged(self, tmp_path: Path) -> None:
         words = io.StringIO()
-        found = kept(tmp_path / "gone", words)
+        table = kept(tmp_path / "gone", words)
         (tmp_path / "gone").rmdir()
-        found.report(report(), NOW)
-        save(found)
+        table.report(report(), NOW)
+        save(table)
         assert "the readers cannot be saved" in words.getvalue()
 
     def test_the_quietest_reader_makes_room_at_the_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 2)
-        found = ReaderTable(Logger(io.StringIO()), Broker())
-        found.report(report("pinned", pin=True), NOW)
-        found.report(report("loose"), NOW + 1)
-        found.report(report("third", pin=True), NOW + 2)
-        assert [each.reader for each in found.listed()] == ["pinned", "third"]
+        table = ReaderTable(Logger(io.StringIO()), Broker())
+        table.report(report("pinned", pin=True), NOW)
+        table.report(report("loose"), NOW + 1)
+        table.report(report("third", pin=True), NOW + 2)
+        assert [each.reader for each in table.listed()] == ["pinned", "third"]
         with pytest.raises(TooManyReaders, match="2 readers have pinned or leased something already"):
-            found.report(report("fourth"), NOW + 3)
+            table.report(report("fourth"), NOW + 3)
 
     def test_a_name_belongs_to_its_first_user(self, tmp_path: Path) -> None:
-        found = kept(tmp_path)
-        found.report(report("old"), NOW)
-        found.report(report("old", owner="a"), NOW)  # it had no owner
-        begin(found, lease(reader="new", owner="b"))
-        found.report(report("old", position=8), NOW)  # without rules any owner may
-        save(found)
-        found = kept(tmp_path)
-        assert [(each.reader, each.owner) for each in found.listed()] == [("old", "a"), ("new", "b")]
+        table = kept(tmp_path)
+        table.report(report("old"), NOW)
+        table.report(report("old", owner="a"), NOW)  # it had no owner
+        begin(table, lease(reader="new", owner="b"))
+        table.report(report("old", position=8), NOW)  # without rules any owner may
+        save(table)
+        table = kept(tmp_path)
+        assert [(each.reader, each.owner) for each in table.listed()] == [("old", "a"), ("new", "b")]
         with pytest.raises(NotYours, match="'old' belongs to another identity"):
-            found.report(report("old", position=9, owner="b"), NOW)
+            table.report(report("old", position=9, owner="b"), NOW)
         with pytest.raises(NotYours, match="'new' belongs to another identity"):
-            begin(found, lease(reader="new", instance="2", owner="a"))
-        assert [each.position for each in found.listed()] == [8, 0]
+            begin(table, lease(reader="new", instance="2", owner="a"))
+        assert [each.position for each in table.listed()] == [8, 0]
 
     def test_an_owner_at_its_share_replaces_its_own_readers(self) -> None:
         broker = Broker()
         queue = broker.create_queue("default", "a", NOW)
         broker.publish(Connection(1, b""), queue, [b"x"], NOW)
         assert broker.lease("leases", queue, NOW, SECOND) is not None
-        found = ReaderTable(Logger(io.StringIO()), broker, share=2)
-        found.report(report("quiet", owner="a"), NOW)
-        begin(found, lease(reader="leases", owner="b"))
-        found.report(report("loose", owner="b"), NOW + 2)
-        found.report(report("pinned", pin=True, owner="b"), NOW + 3)
-        assert [each.reader for each in found.listed()] == ["quiet", "leases", "pinned"]
+        table = ReaderTable(Logger(io.StringIO()), broker, share=2)
+        table.report(report("quiet", owner="a"), NOW)
+        begin(table, lease(reader="leases", owner="b"))
+        table.report(report("loose", owner="b"), NOW + 2)
+        table.report(report("pinned", pin=True, owner="b"), NOW + 3)
+        assert [each.reader for each in table.listed()] == ["quiet", "leases", "pinned"]
         with pytest.raises(TooManyReaders, match="2 readers of yours have pinned or leased something already"):
-            found.report(report("more", owner="b"), NOW + 4)
-        found.report(report("more", owner="a"), NOW + 4)
+            table.report(report("more", owner="b"), NOW + 4)
+        table.report(report("more", owner="a"), NOW + 4)
 
     def test_the_largest_owner_makes_room_at_the_total_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 3)
-        found = ReaderTable(Logger(io.StringIO()), Broker())
+        table = ReaderTable(Logger(io.StringIO()), Broker())
         for at, (name, owner) in enumerate((("one", "a"), ("two", "b"), ("three", "b"), ("four", "c"))):
-            found.report(report(name, owner=owner), NOW + at)
-        assert [each.reader for each in found.listed()] == ["one", "three", "four"]
+            table.report(report(name, owner=owner), NOW + at)
+        assert [each.reader for each in table.listed()] == ["one", "three", "four"]
 
     def test_the_newest_query_to_begin_has_the_name(self) -> None:
-        found = ReaderTable(Logger(io.StringIO()), Broker())
-        answers = [begin(found, lease(instance=name)) for name in ("one", "one", "two", "one", "two", "three", "two")]
+        table = ReaderTable(Logger(io.StringIO()), Broker())
+        answers = [begin(table, lease(instance=name)) for name in ("one", "one", "two", "one", "two", "three", "two")]
         assert answers == [True, True, True, False, True, True, False]
 
     def test_a_take_over_survives_a_power_cut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,9 +178,9 @@ class TestRegistry:
         assert synced == [str(tmp_path / "readers.json.new"), str(tmp_path)]
 
     def test_a_take_over_is_saved_at_once(self, tmp_path: Path) -> None:
-        found = kept(tmp_path)
-        begin(found, lease(instance="one"))
-        begin(found, lease(instance="two"))
+        table = kept(tmp_path)
+        begin(table, lease(instance="one"))
+        begin(table, lease(instance="two"))
         after_a_crash = kept(tmp_path)
         assert not begin(after_a_crash, lease(instance="one"))
         assert begin(after_a_crash, lease(instance="two"))

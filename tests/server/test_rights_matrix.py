@@ -80,9 +80,9 @@ def inside(rules: list[AccessRule], test: Callable[[Rig], Any]) -> Any:
         async with running(connections_per_address=10_000) as broker:
             rig = Rig(broker, *rules)
             await broker.settle()
-            found = await test(rig)
+            result = await test(rig)
             assert broker.failures == []
-            return found
+            return result
 
     return asyncio.run(main())
 

@@ -43,13 +43,13 @@ def stalls(act: Callable[[], object]) -> int:
 @pytest.mark.parametrize("protocol", WORKERS)
 def test_a_client_with_nagle_waits_for_no_acknowledgement(rig: Rig, protocol: str) -> None:
     kind: type[Client] = WORKERS[protocol][0]
-    found = {}
+    counts = {}
     for nodelay in (True, False):
         queue = f"{rig.queue}-{nodelay}" if protocol == "kokaq" else f"{rig.name}-{nodelay}"
         with closing(kind(rig.address(protocol), queue, nodelay=nodelay, tls=rig.transport == "tls")) as client:
             client.begin(ROUNDS)
-            found[nodelay] = stalls(client.round)
-    assert found[False] <= found[True] + ROUNDS // 2
+            counts[nodelay] = stalls(client.round)
+    assert counts[False] <= counts[True] + ROUNDS // 2
 
 
 @pytest.mark.parametrize("rig", ["tls"], indirect=True)

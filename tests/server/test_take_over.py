@@ -36,8 +36,8 @@ class Broker(BrokerProcess):
 
     def ready_file(self) -> dict[str, Any]:
         """The contents of the ready file."""
-        found: dict[str, Any] = json.loads(self.ready.read_text())
-        return found
+        state: dict[str, Any] = json.loads(self.ready.read_text())
+        return state
 
     def wait_for_role(self, role: str) -> None:
         """Wait until the ready file shows this role."""
@@ -49,15 +49,15 @@ class Broker(BrokerProcess):
 def brokers(tmp_path: Path, url: str, count: int = 2, lease: float = LEASE, **options: Any) -> Iterator[list[Broker]]:
     """Brokers that share a journal; the first one serves."""
     with ExitStack() as stack:
-        found = []
+        started = []
         for number in range(count):
             folder = tmp_path / f"broker{number}"
             folder.mkdir()
             broker = Broker(folder, journal={"url": f"{url}&lease={lease}"}, **options)
             stack.callback(broker.kill)
-            found.append(stack.enter_context(broker))
+            started.append(stack.enter_context(broker))
             broker.wait_for_role("standby" if number else "serving")
-        yield found
+        yield started
 
 
 def push(broker: BrokerProcess, *payloads: bytes) -> None:
@@ -69,11 +69,11 @@ def push(broker: BrokerProcess, *payloads: bytes) -> None:
 def taken(broker: BrokerProcess) -> list[bytes]:
     """Receive and settle all messages."""
     with connect(broker.url("kokaq", "/default/jobs")) as client:
-        found = []
+        payloads = []
         for message in client.consume(idle=0.5):
-            found.append(bytes(message.body))
+            payloads.append(bytes(message.body))
             message.ack()
-        return found
+        return payloads
 
 
 def http_address(broker: Broker) -> str:
@@ -126,13 +126,13 @@ def test_a_planned_hand_over_does_not_wait_for_a_checkpoint(tmp_path: Path, post
     schema, waiting = url.rpartition("=")[2], "select 1 from pg_locks where relation = %s::regclass and not granted"
     options = {"url": f"{url}&lease=600", "segment_bytes": 1000}
     with ExitStack() as stack:
-        found = [Broker(tmp_path / f"{number}", journal=options) for number in range(2)]
-        for broker, role in zip(found, ("serving", "standby"), strict=True):
+        pair = [Broker(tmp_path / f"{number}", journal=options) for number in range(2)]
+        for broker, role in zip(pair, ("serving", "standby"), strict=True):
             broker.data.parent.mkdir(exist_ok=True)
             stack.callback(broker.kill)
             stack.enter_context(broker)
             broker.wait_for_role(role)
-        first, second = found
+        first, second = pair
         locker = stack.enter_context(psycopg.connect(postgres.url()))
         locker.execute(f"lock table {schema}.checkpoints in exclusive mode".encode())
         while not locker.execute(waiting, (f"{schema}.checkpoints",)).fetchall():
@@ -198,8 +198,8 @@ def test_http_shows_the_role_and_tokens_are_shared(tmp_path: Path, postgres: Ser
     token = tmp_path / "token"
     with brokers(tmp_path, fresh_schema(postgres), http=FREE, admin_token_file=str(token)) as (first, second):
         both = ",".join(http_address(each) for each in (second, first))
-        asked = penstock_here("status", f"--url={both}", f"--token-file={token}", "--json")
-        assert asked.json[0]["ready"] is True, "commands try the next URL until a broker serves"
+        shown = penstock_here("status", f"--url={both}", f"--token-file={token}", "--json")
+        assert shown.json[0]["ready"] is True, "commands try the next URL until a broker serves"
         assert http(first, "/readyz") == (200, {"ok": True, "role": "serving", "reasons": []})
         status, state = http(second, "/readyz")
         assert (status, state["ok"], state["role"]) == (503, False, "standby")
@@ -207,8 +207,8 @@ def test_http_shows_the_role_and_tokens_are_shared(tmp_path: Path, postgres: Ser
         for broker in (first, second):
             assert http(broker, "/healthz") == (200, {"ok": True, "reasons": []}), "only /readyz depends on the role"
         assert http(second, "/api/v1/queues")[0] == 503
-        asked = penstock("status", "--url", second.addresses["http"], "--token", "whatever")
-        assert (asked.code, "stands by" in asked.err) == (3, True)
+        shown = penstock("status", "--url", second.addresses["http"], "--token", "whatever")
+        assert (shown.code, "stands by" in shown.err) == (3, True)
         first.signal(signal.SIGTERM)
         second.wait_for_role("serving")
         assert http(second, "/readyz")[0] == 200

@@ -28,8 +28,8 @@ DENIED = "turns"
 @pytest.fixture
 def role(postgres: Server) -> Iterator[Role]:
     """A role that is dropped after the test."""
-    with role_of(postgres, "turned_away") as found:
-        yield found
+    with role_of(postgres, "turned_away") as role:
+        yield role
 
 
 #: Statements that cause an outage, and those that end it.
@@ -77,9 +77,9 @@ def in_order(pair: list[Broker]) -> bool:
 
 def serving(pair: list[Broker]) -> Broker:
     """The serving broker."""
-    found = next(broker for broker in pair if http(broker, "/readyz")[0] == 200)
-    found.wait_for_role("serving")
-    return found
+    broker = next(broker for broker in pair if http(broker, "/readyz")[0] == 200)
+    broker.wait_for_role("serving")
+    return broker
 
 
 def test_a_database_that_turns_brokers_away_ends_none_of_them(tmp_path: Path, role: Role) -> None:

@@ -32,10 +32,10 @@ FREE = "127.0.0.1:0"
 def wait_for(what: Callable[[], Any], why: str = "it did not happen", seconds: float = PATIENCE) -> Any:
     """Poll until the result is true, and return it."""
     deadline = time.monotonic() + seconds
-    while not (found := what()):
+    while not (result := what()):
         assert time.monotonic() < deadline, why
         time.sleep(0.005)
-    return found
+    return result
 
 
 PeerT = TypeVar("PeerT", bound="Peer")
@@ -68,8 +68,8 @@ class Peer:
             if not more:
                 raise EOFError(f"the connection ended after {self._read!r}")
             self._read += more
-        found, self._read = self._read[:size], self._read[size:]
-        return found
+        data, self._read = self._read[:size], self._read[size:]
+        return data
 
     def expect(self, *parts: bytes) -> Self:
         """Assert that these bytes come next."""
@@ -103,23 +103,23 @@ class Peer:
 def dial(address: str, *, tls: bool = False, nodelay: bool = True) -> socket.socket:
     """Connect to an address from a ready file; over TCP, by default, without Nagle's algorithm."""
     if address.startswith("unix:"):
-        found = socket.socket(socket.AF_UNIX)
-        found.settimeout(PATIENCE)
+        channel = socket.socket(socket.AF_UNIX)
+        channel.settimeout(PATIENCE)
         try:
-            found.connect(address[5:])
+            channel.connect(address[5:])
         except OSError:
-            found.close()
+            channel.close()
             raise
     else:
         host, _, port = address.rpartition(":")
-        found = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, nodelay)
+        channel = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, nodelay)
     if not tls:
-        return found
+        return channel
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    return context.wrap_socket(found)
+    return context.wrap_socket(channel)
 
 
 class BrokerProcess:

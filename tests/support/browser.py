@@ -29,10 +29,10 @@ def named() -> str | None:
     """The browser from ``CHROMIUM`` or the PATH."""
     if given := os.environ.get("CHROMIUM"):
         return given
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
-def found(playwright: Playwright) -> str:
+def executable(playwright: Playwright) -> str:
     """The browser to use. Fails without one, because a skipped test proves nothing."""
     if (path := named()) is not None:
         return path
@@ -47,7 +47,7 @@ def started(*arguments: str) -> Iterator[Browser]:
     """A headless browser with additional arguments. Root, as in containers, runs it without a sandbox."""
     with sync_playwright() as playwright:
         options = [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-        browser = playwright.chromium.launch(executable_path=found(playwright), args=options)
+        browser = playwright.chromium.launch(executable_path=executable(playwright), args=options)
         yield browser
         browser.close()
 

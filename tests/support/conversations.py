@@ -39,11 +39,11 @@ class Conversation(NamedTuple):
 
 def conversations() -> list[Conversation]:
     """All blocks of all pages."""
-    found = []
+    blocks = []
     for page in sorted(PAGES.glob("*.md")):
         for number, (protocol, options, text) in enumerate(_BLOCK.findall(page.read_text(encoding="utf-8")), 1):
-            found.append(Conversation(page.name, number, protocol, options.strip(), tuple(_steps(text))))
-    return found
+            blocks.append(Conversation(page.name, number, protocol, options.strip(), tuple(_steps(text))))
+    return blocks
 
 
 def _steps(text: str) -> Iterator[Step]:
@@ -94,9 +94,9 @@ class Walk:
         if "{" not in token:
             self._peer.expect(bytes.fromhex(token))
             return bytes.fromhex(token)
-        found = self._peer.read(int(token[1:-1].rpartition(":")[2]))
-        assert self._known.setdefault(_name(token), found) == found
-        return found
+        data = self._peer.read(int(token[1:-1].rpartition(":")[2]))
+        assert self._known.setdefault(_name(token), data) == data
+        return data
 
 
 def _name(token: str) -> str:

@@ -74,9 +74,9 @@ class Cutting:
 def cutting(address: str, cuts: list[int], *, silent: bool = False) -> Iterator[Cutting]:
     """Run a proxy in front of an address such as ``grpc://127.0.0.1:8815``."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
-    found = Cutting((host, int(port)), cuts, silent=silent)
-    found.start()
+    proxy = Cutting((host, int(port)), cuts, silent=silent)
+    proxy.start()
     try:
-        yield found
+        yield proxy
     finally:
-        found.stop()
+        proxy.stop()

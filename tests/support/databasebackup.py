@@ -21,12 +21,12 @@ def dump(url: str) -> Dump:
     address = parse_address(url)
     with psycopg.connect(address.connection) as connection, connection.cursor() as cursor:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        found = {}
+        rows = {}
         for table in TABLES:
             what = sql.SQL("copy (select * from {}) to stdout").format(sql.Identifier(address.schema, table))
             with cursor.copy(what) as copy:
-                found[table] = b"".join(copy)
-        return found
+                rows[table] = b"".join(copy)
+        return rows
 
 
 def put_back(url: str, backup: Dump) -> None:

@@ -314,9 +314,9 @@ class DatabaseProxy:
 @contextmanager
 def database_proxy(target: int) -> Iterator[DatabaseProxy]:
     """Run a proxy in front of a port of 127.0.0.1."""
-    found = DatabaseProxy(target)
-    found.start()
+    proxy = DatabaseProxy(target)
+    proxy.start()
     try:
-        yield found
+        yield proxy
     finally:
-        found.stop()
+        proxy.stop()

@@ -36,11 +36,11 @@ class _Proxy(ThreadingHTTPServer):
 
     def what_for(self, request: str) -> str:
         with self.lock:
-            found = next((entry for entry in self.plan if re.search(entry[1], request)), None)
-            if found is None:
+            matched = next((entry for entry in self.plan if re.search(entry[1], request)), None)
+            if matched is None:
                 return ""
-            self.plan.remove(found)
-            return found[0]
+            self.plan.remove(matched)
+            return matched[0]
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore clients that hang up."""
@@ -62,14 +62,14 @@ class _Handler(BaseHTTPRequestHandler):
         hops = ("connection", "transfer-encoding", "content-length", "expect")
         headers = {name: value for name, value in self.headers.items() if name.lower() not in hops}
         upstream.request(self.command, self.path, body=body, headers=headers)
-        found = upstream.getresponse()
-        answer = found.read()
+        response = upstream.getresponse()
+        answer = response.read()
         upstream.close()
         if what == "lose":
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
-        self._answer(found.status, dict(found.getheaders()), answer)
+        self._answer(response.status, dict(response.getheaders()), answer)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = pass_on  # noqa: N815 - as the library wants it
 
@@ -118,11 +118,11 @@ def failing_proxy(port: int, plan: list[tuple[str, str]]) -> Iterator[FailingPro
     """Run a proxy in front of this port. Entries of the plan are ``refuse``, ``delay`` or ``lose``, and a pattern."""
     command = [sys.executable, __file__, str(port), json.dumps(plan)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        found = FailingProxy(process)
+        proxy = FailingProxy(process)
         try:
-            yield found
+            yield proxy
         finally:
-            found.stop()
+            proxy.stop()
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ def problem(call: Callable[[], Any]) -> Problem:
     with pytest.raises(fl.FlightError) as caught:
         call()
     text = str(caught.value)
-    found = msgspec.json.decode(caught.value.extra_info, type=Problem)
-    assert text.startswith(found.text)
+    problem = msgspec.json.decode(caught.value.extra_info, type=Problem)
+    assert text.startswith(problem.text)
     assert "Traceback" not in text
-    return found
+    return problem

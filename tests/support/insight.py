@@ -61,9 +61,9 @@ MADE = (NOON + 5) * MINUTE
 def row(minute: int, **more: Any) -> dict[str, Any]:
     """A row of the table ``queues``."""
     names = [f"{name}_p{percent}" for name in ("in_queue", "to_acknowledge") for percent in PERCENTILES]
-    found: dict[str, Any] = {"namespace": "default", "queue": "jobs", "minute": minute * MINUTE}
-    found |= {**dict.fromkeys(COUNTS, 0), "depth": 0, "dead_depth": 0, "oldest_seconds": None}
-    return {**found, **dict.fromkeys(names), **more}
+    values: dict[str, Any] = {"namespace": "default", "queue": "jobs", "minute": minute * MINUTE}
+    values |= {**dict.fromkeys(COUNTS, 0), "depth": 0, "dead_depth": 0, "oldest_seconds": None}
+    return {**values, **dict.fromkeys(names), **more}
 
 
 def tables(

@@ -15,7 +15,7 @@ NOW = 1_700_000_000_000_000
 
 def runtime_of(broker: Broker) -> Runtime:
     """A stand-in for the runtime of this broker."""
-    found = SimpleNamespace(
+    runtime = SimpleNamespace(
         broker=broker,
         engine=SimpleNamespace(moved={}),
         ids=Ids(1, broker),
@@ -23,4 +23,4 @@ def runtime_of(broker: Broker) -> Runtime:
         pollers=Pollers(),
         loop=SimpleNamespace(time=lambda: 0.0),
     )
-    return cast(Runtime, found)
+    return cast(Runtime, runtime)

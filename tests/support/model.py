@@ -493,9 +493,9 @@ class Model:
         return len(dead)
 
     def delete_message(self, name: str, position: int) -> bool:
-        found = [m for m in self.queues[name].messages if m.position == position and m.state != "out"]
-        self._remove(name, found, "dropped")
-        return bool(found)
+        dropped = [m for m in self.queues[name].messages if m.position == position and m.state != "out"]
+        self._remove(name, dropped, "dropped")
+        return bool(dropped)
 
     # Time
 

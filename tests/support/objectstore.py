@@ -50,8 +50,8 @@ class ObjectStore:
     def catalogue(self, bucket: str) -> dict[str, str]:
         """pyiceberg's options for a REST catalogue in a new bucket, with the credentials."""
         places = [f"-{name}=127.0.0.1:{self._ports[name]}" for name in ("master", "filer")]
-        asked = f"s3tables.bucket -create -name {bucket} -account admin\n"
-        subprocess.run([WEED, "shell", *places], input=asked, text=True, check=True, capture_output=True, timeout=60)
+        command = f"s3tables.bucket -create -name {bucket} -account admin\n"
+        subprocess.run([WEED, "shell", *places], input=command, text=True, check=True, capture_output=True, timeout=60)
         url = f"http://127.0.0.1:{self._ports['iceberg']}"
         server = {"type": "rest", "uri": url, "oauth2-server-uri": f"{url}/v1/oauth/tokens"}
         return {**server, "warehouse": f"s3://{bucket}/", "credential": f"{KEY}:{SECRET}"}

@@ -182,15 +182,15 @@ def _avro_schema_of(size: int) -> str:
 
 def _avro_multiplied(columns: int) -> str:
     """Records of ten fields, each of the previous record type, until there are more columns."""
-    found: Any = {"type": "record", "name": "r0", "fields": [{"name": "a", "type": "int"}]}
+    schema: Any = {"type": "record", "name": "r0", "fields": [{"name": "a", "type": "int"}]}
     size = 2
     for number in range(1, 100):
         size = 1 + 10 * size
         if size > columns:
             break
         others = [{"name": f"f{each}", "type": f"r{number - 1}"} for each in range(9)]
-        found = {"type": "record", "name": f"r{number}", "fields": [{"name": "f", "type": found}, *others]}
-    return json.dumps(found)
+        schema = {"type": "record", "name": f"r{number}", "fields": [{"name": "f", "type": schema}, *others]}
+    return json.dumps(schema)
 
 
 def _avro_value() -> Attack:
@@ -202,11 +202,11 @@ def _avro_value() -> Attack:
 
     def number(value: int) -> bytes:
         value <<= 1
-        found = bytearray()
+        data = bytearray()
         while value > 0x7F:
-            found.append(value & 0x7F | 0x80)
+            data.append(value & 0x7F | 0x80)
             value >>= 7
-        return bytes([*found, value])
+        return bytes([*data, value])
 
     def make(size: int) -> bytes:
         inner = number(size) + b"\0"
@@ -467,11 +467,11 @@ def main(name: str) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (data + MEMORY, data + MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     sizes = (attack.bound, attack.bound + 1, attack.bound * attack.times)
-    found = [refused(attack, size) for size in sizes]
+    errors = [refused(attack, size) for size in sizes]
     assert not any(size > other for size, other in pairwise(sizes))
-    assert bool(found[0]) != attack.taken, f"at the bound: {found[0] or 'taken'}"
-    assert found[2], f"{attack.times} times the bound is taken"
-    print(json.dumps(found))
+    assert bool(errors[0]) != attack.taken, f"at the bound: {errors[0] or 'taken'}"
+    assert errors[2], f"{attack.times} times the bound is taken"
+    print(json.dumps(errors))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def named() -> str | None:
     return os.environ.get("PGBOUNCER") or shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
-def found() -> str:
+def program() -> str:
     """The program. Fails without one, because a skipped test proves nothing."""
     path = named()
     if path is None:
@@ -60,7 +60,7 @@ class Pooler:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.port = int(free.getsockname()[1])
             self._write()
-            command = [found(), "-q", str(self._folder / "ini")]
+            command = [program(), "-q", str(self._folder / "ini")]
             with (self._folder / "log").open("wb") as log:  # it refuses to run as root
                 self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **self._server._as_user())
             process = self._process

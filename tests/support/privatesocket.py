@@ -49,19 +49,19 @@ class Helper:
 
     def read(self, size: int) -> bytes:
         """Read exactly ``size`` bytes."""
-        found = b""
-        while len(found) < size:
-            more = self.socket.recv(size - len(found))
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
             if not more:
                 raise EOFError
-            found += more
-        return found
+            data += more
+        return data
 
     def answer(self, kind: type[T]) -> T:
         """The next answer, which must be of this kind."""
         frame = self.read(*struct.unpack("<I", self.read(4)))
-        found = msgspec.msgpack.decode(frame)
-        assert not (isinstance(found, dict) and "code" in found), found
+        answer = msgspec.msgpack.decode(frame)
+        assert not (isinstance(answer, dict) and "code" in answer), answer
         return msgspec.msgpack.decode(frame, type=kind)
 
     def ask(self, request: Any, kind: type[T]) -> T:
@@ -81,8 +81,8 @@ class Helper:
 
     def rows(self, leased: requests.Leased, reader: str = "lake") -> list[int]:
         """The messages of leases."""
-        asked = requests.LeasedRows(reader=reader, start=leased.first, stop=leased.stop)
-        return list(memoryview(self.ask(asked, requests.LeasedMessages).messages).cast("Q"))
+        request = requests.LeasedRows(reader=reader, start=leased.first, stop=leased.stop)
+        return list(memoryview(self.ask(request, requests.LeasedMessages).messages).cast("Q"))
 
     def write(self, payloads: list[bytes], chunk: int = 0, **more: Any) -> Written:
         """Write a chunk (default: to default/a)."""

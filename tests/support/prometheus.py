@@ -34,7 +34,7 @@ def named(name: str = "prometheus") -> str | None:
     return str(Path(given).with_name(name)) if given else shutil.which(name)
 
 
-def found(name: str) -> str:
+def program(name: str) -> str:
     """The program. Fails without one, because a skipped test proves nothing."""
     path = named(name)
     if path is None:
@@ -44,7 +44,7 @@ def found(name: str) -> str:
 
 def promtool(*arguments: str, stdin: bytes = b"") -> None:
     """Run promtool, and fail with its output if it fails."""
-    done = subprocess.run([found("promtool"), *arguments], input=stdin, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([program("promtool"), *arguments], input=stdin, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
@@ -80,7 +80,7 @@ def running(configuration: Path, address: str) -> Iterator[Prometheus]:
     options = [f"--config.file={configuration}", f"--storage.tsdb.path={configuration.parent / 'tsdb'}"]
     options += [f"--web.listen-address={address}", "--log.level=error"]
     with open(configuration.with_suffix(".log"), "wb") as log:
-        process = subprocess.Popen([found("prometheus"), *options], stdout=log, stderr=log)
+        process = subprocess.Popen([program("prometheus"), *options], stdout=log, stderr=log)
     server = Prometheus(address)
     try:
         eventually(lambda: process.poll() is not None or server.answers(), 60)

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-def start(found: DataFrame, folder: Path, name: str = "out", **trigger: Any) -> StreamingQuery:
+def start(frame: DataFrame, folder: Path, name: str = "out", **trigger: Any) -> StreamingQuery:
     """Write a stream to Parquet, in a folder of that name."""
-    writer = found.writeStream.format("parquet").option("checkpointLocation", str(folder / f"{name}-checkpoint"))
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / f"{name}-checkpoint"))
     writer = writer.trigger(**trigger) if trigger else writer
     return writer.start(str(folder / name))
 
 
-def once(found: DataFrame, folder: Path, name: str = "out") -> StreamingQuery:
+def once(frame: DataFrame, folder: Path, name: str = "out") -> StreamingQuery:
     """Process the available messages, and stop."""
-    return ended(start(found, folder, name, availableNow=True))
+    return ended(start(frame, folder, name, availableNow=True))
 
 
 def ended(query: StreamingQuery) -> StreamingQuery:

@@ -206,7 +206,7 @@ class Kokaq(Peer):
 
     def pop_all(self, queue: str) -> list[bytes]:
         """Take every ready message."""
-        found: list[bytes] = []
+        payloads: list[bytes] = []
         while (answer := self.ask(POP, queue)).outcome != FAIL_OK:
-            found.append(answer.payload or b"")
-        return found
+            payloads.append(answer.payload or b"")
+        return payloads

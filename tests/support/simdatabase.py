@@ -84,15 +84,15 @@ class Tables:
         return row._replace(end=last.end, size=size, blocks=len(stored), last_at=last_at, chain=last.checksum)
 
     def some_blocks(self, extent: int, position: int, size: int) -> list[BlockRow]:
-        found: list[BlockRow] = []
+        rows: list[BlockRow] = []
         if extent not in self.extents:
-            return found
+            return rows
         for each in self.blocks[extent]:
             if each.row.end > position:
-                if found and sum(len(row.data) for row in (*found, each.row)) > size:
+                if rows and sum(len(row.data) for row in (*rows, each.row)) > size:
                     break
-                found.append(each.row)
-        return found
+                rows.append(each.row)
+        return rows
 
     # Owners' statements
 
@@ -261,7 +261,7 @@ class SimServer:
 
     def change(self, statement: Callable[[Tables], T]) -> T:
         """Execute a statement. Raises ConnectionLost if it succeeded, but the wait for the standby was cut short."""
-        found = statement(self.tables)
+        result = statement(self.tables)
         self._changes.append(statement)
         cut_short = self.cuts_short()
         if self.synchronous and not cut_short:
@@ -271,7 +271,7 @@ class SimServer:
         self.on_change()
         if cut_short:
             raise ConnectionLost("the wait for the standby was cut short")
-        return found
+        return result
 
     def is_safe(self, row: BlockRow) -> bool:
         """Whether a block would survive the loss of the primary, as far as the server promises that."""

@@ -27,12 +27,12 @@ def environment(folder: Path) -> dict[str, str]:
 
     from penstock.spark.session import prepare
 
-    found = dict(os.environ)
-    prepare(found)
+    variables = dict(os.environ)
+    prepare(variables)
     places = {"SPARK_LOCAL_DIRS": "local", "SPARK_WORKER_DIR": "work", "SPARK_LOG_DIR": "logs", "SPARK_PID_DIR": "pids"}
-    found |= {name: str(folder / place) for name, place in places.items()}
+    variables |= {name: str(folder / place) for name, place in places.items()}
     home = str(Path(pyspark.__file__).parent)
-    return found | {"PYTHONPATH": PYTHON_PATH, "SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return variables | {"PYTHONPATH": PYTHON_PATH, "SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 @contextmanager
@@ -55,9 +55,9 @@ def wait_for_log(folder: Path, name: str, pattern: str, started: subprocess.Pope
     deadline = time.monotonic() + PATIENCE
     while True:
         text = (folder / f"{name}.log").read_text(errors="replace")
-        found = re.search(pattern, text)
-        if found:
-            return found
+        match = re.search(pattern, text)
+        if match:
+            return match
         assert started.poll() is None, text
         assert time.monotonic() < deadline, text
         time.sleep(0.05)
@@ -101,9 +101,9 @@ class Cluster:
         name = f"worker{self._started}"
         self._started += 1
         what = ("org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "1100m", "-d", str(self.folder / "work"))
-        found = self._stack.enter_context(process(self.folder, name, *what, *_PLACE, self.address))
-        wait_for_log(self.folder, name, "Successfully registered with master", found)
-        return found
+        started = self._stack.enter_context(process(self.folder, name, *what, *_PLACE, self.address))
+        wait_for_log(self.folder, name, "Successfully registered with master", started)
+        return started
 
 
 _PLACE = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -112,8 +112,8 @@ _PLACE = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 @contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     """Run a standalone cluster. Yields the address of its master."""
-    with Cluster(folder, workers) as found:
-        yield found.address
+    with Cluster(folder, workers) as started:
+        yield started.address
 
 
 @contextmanager
@@ -148,5 +148,5 @@ def run(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
         with suppress(ProcessLookupError):
             os.killpg(script.pid, signal.SIGKILL)
     assert script.returncode == 0, (folder / "script.log").read_text(errors="replace")[-5000:]
-    found: dict[str, Any] = json.loads(out.decode().splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(out.decode().splitlines()[-1])
+    return result

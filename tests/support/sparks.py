@@ -72,11 +72,11 @@ class SparkBroker(BrokerProcess):
     def take(self, queue: str) -> list[bytes]:
         """Receive and acknowledge all that is ready."""
         with connect(self.url("kokaq", f"/default/{queue}")) as client:
-            found = []
+            payloads = []
             for message in client.consume(idle=0.2):
-                found.append(bytes(message.body))
+                payloads.append(bytes(message.body))
                 message.ack()
-            return found
+            return payloads
 
     def delete(self, queue: str) -> None:
         """Delete a queue with its messages."""

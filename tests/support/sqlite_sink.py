@@ -83,11 +83,11 @@ class SqliteSink(Sink[StagedRows]):
                 database.commit()
             yield pa.RecordBatch.from_pylist([count])
 
-        found: list[Any] = (
+        staged: list[Any] = (
             transform(messages, batch.decoding).mapInArrow(work, "good long, bad long, position long").collect()
         )
-        good, bad = (sum(row[name] for row in found) for name in ("good", "bad"))
-        return StagedRows(good, bad, max((row["position"] for row in found), default=0), attempt)
+        good, bad = (sum(row[name] for row in staged) for name in ("good", "bad"))
+        return StagedRows(good, bad, max((row["position"] for row in staged), default=0), attempt)
 
     @override
     def commit(self, staged: StagedRows, mark: BatchMark) -> list[tuple[str, str]]:

@@ -37,8 +37,8 @@ def by_pandas(lake: Path, table: str, column: str = "position") -> list[Any]:
         frame = iceberg_table(lake, table).scan().select(column).to_pandas()
     else:
         frame = pd.concat([pd.read_parquet(file, columns=[column]) for file in folder.rglob("*.parquet")])
-    found: list[Any] = frame[column].tolist()
-    return found
+    values: list[Any] = frame[column].tolist()
+    return values
 
 
 def by_duckdb(lake: Path, table: str, column: str = "position") -> list[Any]:
@@ -63,8 +63,8 @@ def by_polars(lake: Path, table: str, column: str = "position") -> list[Any]:
         frame = iceberg_table(lake, table).scan().select(column).to_polars()
     else:
         frame = pl.read_parquet(f"{folder}/**/*.parquet", columns=[column], missing_columns="insert")
-    found: list[Any] = frame[column].to_list()
-    return found
+    values: list[Any] = frame[column].to_list()
+    return values
 
 
 def frame_by_spark(spark: SparkSession, lake: Path, table: str) -> DataFrame:
@@ -94,7 +94,7 @@ def by_spark(spark: SparkSession, lake: Path, table: str, column: str = "positio
 def positions(spark: SparkSession, lake: Path, *tables: str) -> list[int]:
     """The positions in these tables, after checking that Spark, DuckDB, pandas and polars agree."""
     there = [table for table in tables if (lake / table).exists()]
-    found = sorted(position for table in there for position in by_spark(spark, lake, table))
+    expected = sorted(position for table in there for position in by_spark(spark, lake, table))
     for read in (by_duckdb, by_pandas, by_polars):
-        assert sorted(position for table in there for position in read(lake, table)) == found, read.__name__
-    return found
+        assert sorted(position for table in there for position in read(lake, table)) == expected, read.__name__
+    return expected

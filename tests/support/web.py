@@ -81,14 +81,14 @@ class Api:
 
     def all(self, path: str, **query: Any) -> list[Any]:
         """The items of all pages."""
-        found: list[Any] = []
+        items: list[Any] = []
         cursor = None
         while True:
             page = self.get(path, cursor=cursor, **query)
-            found += page["items"]
+            items += page["items"]
             cursor = page["next"]
             if cursor is None:
-                return found
+                return items
 
     def with_token(self, token: str) -> Api:
         """The same API with another token."""
@@ -120,10 +120,10 @@ def path_of(queue: str) -> str:
 def eventually(what: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """Poll until the result is true, and return it."""
     deadline = time.monotonic() + seconds
-    while not (found := what()):
+    while not (result := what()):
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.02)
-    return found
+    return result
 
 
 class WebBroker(BrokerProcess):

@@ -98,8 +98,8 @@ class Workload:
 
     def _publish_named(self, connection: Connection, queue: Queue) -> None:
         request = bytes((self.random.randrange(4),)) * 16
-        asked = self.random.choice((b"", bytes((200 + self.random.randrange(5),)) * 16))
-        self.broker.publish(connection, queue, [b"named"], self.now, Properties(request_id=request, asked_id=asked))
+        requested = self.random.choice((b"", bytes((200 + self.random.randrange(5),)) * 16))
+        self.broker.publish(connection, queue, [b"named"], self.now, Properties(request_id=request, asked_id=requested))
 
     def _subscribe(self, connection: Connection, queue: Queue) -> None:
         self.broker.subscribe(connection, queue, self.random.randrange(8), self.now)

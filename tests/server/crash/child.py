@@ -115,14 +115,14 @@ class Child:
     def show(self, queue: Queue, outs: list[Out], connection: Connection) -> None:
         outs = [out for out in outs if queue.out.get(out.item.position) is out]  # it may have gone back meanwhile
         positions = [out.item.position for out in outs]
-        for position, found in zip(positions, self.engine.payloads(positions), strict=True):
-            self.note_shown(position, found)
+        for position, data in zip(positions, self.engine.payloads(positions), strict=True):
+            self.note_shown(position, data)
             self.given.append((connection, queue, position))
 
-    def note_shown(self, position: int, found: bytes) -> None:
-        number = number_of(found)
+    def note_shown(self, position: int, data: bytes) -> None:
+        number = number_of(data)
         if number is None:
-            self.fail(ValueError(f"message {position} is {found!r}"))
+            self.fail(ValueError(f"message {position} is {data!r}"))
         self.notes.add("D", position, number or 0)
 
     def when_durable(self, kind: str, *values: int) -> None:

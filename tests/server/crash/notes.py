@@ -26,10 +26,10 @@ def payload(number: int) -> bytes:
     return head + mark + (mark * (MOST // _MARK + 1))[: number * 7919 % MOST]
 
 
-def number_of(found: bytes) -> int | None:
+def number_of(data: bytes) -> int | None:
     """The number of a message; None if it was never published like this."""
-    number = int.from_bytes(found[:_NUMBER], "big")
-    return number if found == payload(number) else None
+    number = int.from_bytes(data[:_NUMBER], "big")
+    return number if data == payload(number) else None
 
 
 class Notes:
