@@ -85,7 +85,7 @@ def test_a_folder_in_which_others_keep_something_is_no_place_for_a_table(tmp_pat
         text = "table orders_quarantine would share its folder with orders_quarantine/sheet.csv, a foreign file"
         assert text in refused(tmp_path, kind=kind)
     for name in ("insight", "orders_quarantine"):
-        with pytest.raises(ValueError, match="pipelines use it for tables of their own"):
+        with pytest.raises(ValueError, match="pipelines use it for their own tables"):
             archive_options.lake_of(str(tmp_path), ArchiveOptions(table=name))
 
 
