@@ -98,7 +98,7 @@ class JournalOptions(OptionTable, frozen=True, kw_only=True):
     pin_seconds: NotNegative = 7 * 24 * 3600
     pin_bytes: NotNegative = 10 * 1024 * MEBIBYTE
     #: Publishing is refused while the disk has less free space than this, or than ``admission.MESSAGE_BYTES`` for each
-    #: message in the queues. Consuming goes on.
+    #: message in the queues. Consuming continues.
     min_free_bytes: NotNegative = 1024 * MEBIBYTE
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ class Limits(OptionTable, frozen=True, kw_only=True):
     #: output are closed. Half is for unfinished input: above it the slowest connections are closed.
     memory_bytes: Positive = 512 * MEBIBYTE
     #: The queues' state: about 20 bytes for each waiting message, 400 for one in flight, 200 for a request ID. Payloads
-    #: are on disk. Above it publishing is refused; consuming goes on.
+    #: are on disk. Above it publishing is refused; consuming continues.
     state_bytes: Positive = 2048 * MEBIBYTE
     #: A queue costs about three kilobytes of memory until it is deleted, so peers can't create them without limit.
     queues: Annotated[int, Meta(gt=0, le=MOST_QUEUES)] = 10_000
