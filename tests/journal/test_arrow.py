@@ -1,4 +1,4 @@
-"""The views of messages and events: what was published is what is shown, in types that Spark takes as they are."""
+"""The views of messages and events: they show every published message, in types that Spark reads directly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.batches import NOW, Rowset, acknowledged, published
 from support.folders import SMALL, Life, QuickDisk
 from support.retaining import retain
 
-#: What Spark's types become in Arrow, of those that we use.
+#: The Arrow equivalents of the Spark types that we use.
 SPARK_TYPES = {
     pa.int32(),
     pa.int64(),
@@ -37,7 +37,7 @@ def rows(reader: JournalReader, view: str, start: int = 1, stop: int | None = No
 
 
 def expected(position: int, fields: dict[str, Any], identity: int) -> dict[str, Any]:
-    """The row of a message, worked out from the batch that the engine staged."""
+    """Return the row of a message, derived from the batch that the engine staged."""
     retries = fields.get("retries", FOREVER)
     return {
         "position": position,
@@ -57,12 +57,12 @@ def expected(position: int, fields: dict[str, Any], identity: int) -> dict[str, 
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Times as microseconds, as the journal has them."""
+    """Return the row with its times in microseconds, as in the journal."""
     return {k: round(v.timestamp() * 1_000_000) if hasattr(v, "timestamp") else v for k, v in row.items()}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_messages_are_what_was_published(seed: int, tmp_path: Path) -> None:
+def test_messages_match_the_published_ones(seed: int, tmp_path: Path) -> None:
     """Through random clients, rolls, restarts, retention and compaction."""
     life = Life(tmp_path, seed, age=60 * SECOND).run(300)
     retain(life.opened.upkeep, life.workload.now)
@@ -90,12 +90,12 @@ def reader(life: Life) -> JournalReader:
 
 class TestSchema:
     @pytest.mark.parametrize("view", ["messages", "events"])
-    def test_every_type_is_one_that_spark_makes(self, view: str) -> None:
+    def test_every_type_is_a_spark_type(self, view: str) -> None:
         assert {field.type for field in arrow.schema(view)} <= SPARK_TYPES
         assert all(field.nullable for field in arrow.schema(view))
 
     @pytest.mark.parametrize("view", ["messages", "events"])
-    def test_batches_have_it_exactly(self, reader: JournalReader, view: str) -> None:
+    def test_batches_have_the_schema_exactly(self, reader: JournalReader, view: str) -> None:
         for batch in arrow.read(reader, view, 1):
             batch.validate(full=True)
             assert batch.schema.equals(arrow.schema(view), check_metadata=True)
@@ -113,7 +113,7 @@ class TestSchema:
 
 class TestRangesAndQueues:
     @pytest.mark.parametrize("view", ["messages", "events"])
-    def test_ranges_put_together_are_the_whole(self, reader: JournalReader, view: str) -> None:
+    def test_adjacent_ranges_add_up_to_the_whole(self, reader: JournalReader, view: str) -> None:
         latest = reader.latest
         cuts = [1, 2, 3, 50, 51, latest // 2, latest - 1, latest, latest]
         parts = [rows(reader, view, a, b) for a, b in pairwise(cuts)]
@@ -129,7 +129,7 @@ class TestRangesAndQueues:
         by_name = rows(reader, view, queues=lambda name: name.queue in ("q0", "q2"))
         assert by_name == [row for row in whole if row["queue"] in ("q0", "q2")]
         known = {row["position"] for row in by_number}
-        assert known <= {row["position"] for row in by_name}  # queues that were made again have other numbers
+        assert known <= {row["position"] for row in by_name}  # recreated queues have new numbers
         assert rows(reader, view, queues=()) == []
 
     def test_a_queue_that_was_created_in_the_middle_of_a_segment_has_its_name(self, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ class TestEvents:
         shown = {row["position"] for row in rows(reader, "messages", reader.earliest)}
         assert shown == {at for at in life.published if at >= reader.earliest}
 
-    def test_what_belongs_to_a_message_can_be_joined(self, life: Life, reader: JournalReader) -> None:
+    def test_events_can_be_joined_to_their_message(self, life: Life, reader: JournalReader) -> None:
         messages = {row["position"]: row for row in rows(reader, "messages")}
         for row in rows(reader, "events"):
             if row["message"] is not None:
@@ -194,7 +194,7 @@ def span(batch: Rowset) -> range:
 
 
 def alike(reader: JournalReader, batch: Rowset, number: int, position: int) -> dict[str, Any]:
-    """The row of a message of a batch that has one value for all rows in each column; the queue is not known."""
+    """Return the row of a message of a batch with constant columns and an unknown queue."""
     given = dict.fromkeys(["expires_at", "priority", "retries"], number + 1) if number % 2 else {}
     fields = {
         "name": None,
@@ -216,14 +216,14 @@ class TestBatches:
         log.close()
         return JournalReader(folder)
 
-    def test_tiny_blocks_are_put_together(self, tmp_path: Path) -> None:
+    def test_tiny_blocks_are_combined(self, tmp_path: Path) -> None:
         reader = self.fill(tmp_path, [published(at, [b"x%d" % at]) for at in range(1, 9001)])
         sizes = [batch.num_rows for batch in arrow.read(reader, "messages", 1)]
         assert sizes == [8192, 808]
         payloads = [row["payload"] for row in rows(reader, "messages", columns=["payload"])]
         assert payloads == [b"x%d" % at for at in range(1, 9001)]
 
-    def test_large_blocks_are_cut_to_size(self, tmp_path: Path) -> None:
+    def test_large_blocks_are_split(self, tmp_path: Path) -> None:
         reader = self.fill(tmp_path, [published(1, [b""] * 150_000)])
         sizes = [batch.num_rows for batch in arrow.read(reader, "messages", 1)]
         assert sizes == [65_536, 65_536, 18_928]
@@ -240,8 +240,8 @@ class TestBatches:
         sizes = [sum(map(len, batch.column("payload").to_pylist())) for batch in arrow.read(reader, "messages", 1)]
         assert sizes == [64_000_000, 64_000_000, 16_000_000]
 
-    def test_what_is_alike_in_all_rows_of_a_batch_may_differ_in_the_next(self, tmp_path: Path) -> None:
-        """Whole blocks with one value for all rows, single and put together; and cut ones."""
+    def test_constant_columns_may_differ_from_batch_to_batch(self, tmp_path: Path) -> None:
+        """Whole blocks with one value for all rows, single and combined; and split ones."""
         batches, end = [], 1
         for number, size in enumerate([8200, 8200, 8300, 100, 4100, 4100]):
             batch = published(end, [b"%d" % number] * size, at=NOW + number)
@@ -256,7 +256,7 @@ class TestBatches:
         wanted = [alike(reader, batch, number, at) for number, batch in enumerate(batches) for at in span(batch)]
         assert found == wanted[499:-50]
 
-    def test_payload_bytes_are_not_touched_unless_asked_for(self, tmp_path: Path) -> None:
+    def test_payload_bytes_are_not_read_unless_requested(self, tmp_path: Path) -> None:
         self.fill(tmp_path, [published(1, [b"secret" * 100] * 10), acknowledged(11, [1, 2])])
         segment = next(tmp_path.glob("*.seg"))
         raw = segment.read_bytes()
@@ -268,7 +268,7 @@ class TestBatches:
         with pytest.raises(JournalDamaged, match="byte 64: the body's checksum is wrong"):
             rows(reader, "messages")
 
-    def test_offsets_that_lead_astray_are_noticed_without_the_checksum(self, tmp_path: Path) -> None:
+    def test_wrong_offsets_are_detected_without_the_checksum(self, tmp_path: Path) -> None:
         self.fill(tmp_path, [published(1, [b"12345678"] * 4)])
         segment = next(tmp_path.glob("*.seg"))
         offsets = b"".join(at.to_bytes(4, "little") for at in (0, 8, 16, 24, 32))

@@ -1,4 +1,4 @@
-"""Blocks alone: what goes in comes out, what is damaged is refused, and the columns cost what they should."""
+"""Blocks alone: they survive a round trip, damage is refused, and columns have the expected size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.batches import NOW, Rowset, acknowledged, batches, published
 
 
 def rebuilt(found: Block) -> Rowset:
-    """The batch that a block was made of, with every column of rows that exist."""
+    """Rebuild the batch of a block, with every column of the rows that exist."""
     columns: dict[str, array[int] | list[bytes]] = {}
     for column in COLUMNS:
         if column.rows is Rows.ALL:
@@ -51,7 +51,7 @@ def rebuilt(found: Block) -> Rowset:
 
 
 def completed(batch: Rowset) -> Rowset:
-    """The batch with its unused columns filled in."""
+    """Return the batch with its unused columns filled in."""
     messages = sum(batch.kinds.count(kind) for kind in (Kind.PUBLISHED, Kind.CARRIED))
     columns: dict[str, array[int] | list[bytes]] = {}
     for column in COLUMNS:
@@ -64,7 +64,7 @@ def completed(batch: Rowset) -> Rowset:
 
 
 @given(batches(), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-def test_what_goes_in_comes_out(batch: Rowset, epoch: int, previous: int) -> None:
+def test_a_batch_survives_the_round_trip(batch: Rowset, epoch: int, previous: int) -> None:
     encoded = encode(batch, epoch, previous)
     header, data = encoded.header, encoded.data
     found = parse(data)
@@ -78,7 +78,7 @@ def test_what_goes_in_comes_out(batch: Rowset, epoch: int, previous: int) -> Non
 
 
 @given(batches(), st.binary(max_size=90))
-def test_what_lies_around_a_block_does_not_matter(batch: Rowset, around: bytes) -> None:
+def test_surrounding_bytes_do_not_matter(batch: Rowset, around: bytes) -> None:
     data = encode(batch, 1, 0).data
     around = around[: len(around) & ~7]
     found = parse(around + data + around, len(around), 4096)
@@ -97,7 +97,7 @@ def test_rows_find_their_message(batch: Rowset) -> None:
         assert [found.value("payload", index) for index in range(found.messages)] == payloads
 
 
-def test_every_flipped_bit_is_noticed() -> None:
+def test_every_flipped_bit_is_detected() -> None:
     data = bytearray(encode(published(7, [b"one", b"two"]), 1, 99).data)
     for at in range(len(data) * 8):
         data[at // 8] ^= 1 << at % 8
@@ -107,7 +107,7 @@ def test_every_flipped_bit_is_noticed() -> None:
         data[at // 8] ^= 1 << at % 8
 
 
-def test_every_cut_is_noticed() -> None:
+def test_every_cut_is_detected() -> None:
     data = encode(acknowledged(7, [1, 2, 3]), 1, 0).data
     for size in range(len(data)):
         with pytest.raises(BlockError) as caught:
@@ -115,7 +115,7 @@ def test_every_cut_is_noticed() -> None:
         assert caught.value.offset == 0
 
 
-def test_columns_that_are_left_out_have_their_types() -> None:
+def test_omitted_columns_keep_their_types() -> None:
     found = parse(encode(acknowledged(7, [1, 2, 3]), 1, 0).data)
     plain = [column for column in COLUMNS if column.type != "binary" and column.rows is not Rows.ALL]
     assert {each.name: found.column(each.name).dtype for each in plain} == {
@@ -124,7 +124,7 @@ def test_columns_that_are_left_out_have_their_types() -> None:
 
 
 def forged(data: bytes, **changes: Any) -> bytes:
-    """The block with other header fields and right checksums: what a fault in an encoder would write."""
+    """Return the block with changed header fields and valid checksums, as a faulty encoder would write it."""
     header = block.parse_header(data)._replace(**changes)._replace(body_crc=crc32(data[HEADER_SIZE:]))
     raw = HEADER.pack(*header)[:-4]
     return raw + crc32(raw).to_bytes(4, "little") + data[HEADER_SIZE:]
@@ -152,7 +152,7 @@ def forged(data: bytes, **changes: Any) -> bytes:
     ],
     ids=str,
 )
-def test_a_header_that_lies_is_refused(changes: dict[str, int], reason: str) -> None:
+def test_a_wrong_header_is_refused(changes: dict[str, int], reason: str) -> None:
     data = encode(published(7, [b"one", b"two"]), 1, 0).data
     with pytest.raises(BlockError, match=reason) as caught:
         parse(forged(data, **changes), offset=64)
@@ -194,14 +194,14 @@ def test_a_batch_over_the_limit_is_refused() -> None:
         encode(published(1, [bytes(MAX_BLOCK)]), 1, 0)
 
 
-def test_a_batch_of_just_the_limit_is_taken() -> None:
+def test_a_batch_at_the_limit_is_accepted() -> None:
     rest = len(encode(published(1, [bytes(8)]), 1, 0).data) - 8
     encoded = encode(published(1, [bytes(MAX_BLOCK - rest)]), 1, 0)
     assert encoded.length == sum(map(len, encoded.parts)) == MAX_BLOCK
     assert block.parse_header(encoded.parts[0]) == encoded.header
 
 
-def test_only_a_block_that_was_written_after_a_sync_says_so() -> None:
+def test_only_blocks_written_after_a_sync_are_marked() -> None:
     batch = published(1, [b"a"])
     flags = [encode(batch, 1, 0).header.flags, encode(batch, 1, 0, synced=True).header.flags]
     assert flags == [0, block.SYNCED]
@@ -229,7 +229,7 @@ def test_times_far_apart_are_refused() -> None:
         encode(batch, 1, 0)
 
 
-def test_what_columns_cost() -> None:
+def test_the_size_of_columns() -> None:
     big = [b"x" * 100] * 1000
     size = len(encode(published(1, big), 1, 0).data)
     assert size < 1000 * 105

@@ -1,6 +1,6 @@
-"""The broker against its model, on a journal in PostgreSQL that one owner after the other takes over. Briefly.
+"""The broker against its model, briefly, on a journal in PostgreSQL that successive owners take over.
 
-``PENSTOCK_LONG=1`` runs many more.
+``PENSTOCK_LONG=1`` runs many more examples.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONG = os.environ.get("PENSTOCK_LONG") == "1"
 
 
 class BrokerOnDatabase(BrokerMachine):
-    """Commits go to the database; a restart is a take-over, and all that is known then is what was read from there."""
+    """Commits go to the database. A restart is a take-over, which reads all its state from there."""
 
     server: Server
 
@@ -61,7 +61,7 @@ class BrokerOnDatabase(BrokerMachine):
             self.tick(0)
 
 
-def test_the_broker_is_like_its_model_on_a_journal_in_postgresql(postgres: Server) -> None:
+def test_the_broker_matches_its_model_on_a_journal_in_postgresql(postgres: Server) -> None:
     class Machine(BrokerOnDatabase):
         server = postgres
 

@@ -1,4 +1,4 @@
-"""Checkpoints alone: whole or not at all, two of them, and the older one when the newer is bad."""
+"""Checkpoints alone: complete or absent, two are kept, and the older one replaces a damaged newer one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS: Columns = {
 }
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_survives_the_round_trip(tmp_path: Path) -> None:
     checkpoints = Checkpoints(RealDisk(tmp_path), 7)
     assert checkpoints.newest_good() is None
     checkpoints.write(42, b'{"queues": 3}', COLUMNS, clean=True)
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_large_columns_in_pieces(tmp_path: Path) -> None:
-    """Those with one value for all rows are read back as that."""
+    """Constant columns are read back as constant."""
     rows = 3 * PIECE // 8 + 5
     columns: Columns = {
         "position": np.arange(rows, dtype=np.uint64),
@@ -68,7 +68,7 @@ class Slow:
         return len(taken)
 
 
-def test_a_file_that_takes_less_than_it_is_given() -> None:
+def test_a_file_that_writes_less_than_requested() -> None:
     file = Slow()
     parts: list[Part] = [b"", b"ab", memoryview(b"cdefg"), b"", b"h" * 7, b""]
     assert write_all(cast(File, file), parts, 0) == 14
@@ -91,7 +91,7 @@ def test_two_are_kept() -> None:
     assert checkpoints.positions() == [30, 40]
 
 
-def test_the_older_one_stands_in_for_a_bad_one() -> None:
+def test_the_older_checkpoint_replaces_a_damaged_one() -> None:
     disk = SimDisk()
     Checkpoints(disk, 7).write(1, b"old", {})
     Checkpoints(disk, 7).write(2, b"new", COLUMNS)
@@ -111,7 +111,7 @@ def test_the_older_one_stands_in_for_a_bad_one() -> None:
         assert found.meta == b"old"
 
 
-def test_one_of_another_journal_is_not_used() -> None:
+def test_a_checkpoint_of_another_journal_is_not_used() -> None:
     disk = SimDisk()
     Checkpoints(disk, 7).write(1, b"{}", {})
     other = Checkpoints(disk, 8)
@@ -120,7 +120,7 @@ def test_one_of_another_journal_is_not_used() -> None:
 
 
 @pytest.mark.parametrize("keep", ["none", "all", "any"])
-def test_a_crash_at_any_call_leaves_a_good_one(keep: str) -> None:
+def test_a_crash_at_any_call_leaves_a_valid_checkpoint(keep: str) -> None:
     disk = SimDisk()
     Checkpoints(disk, 7).write(1, b"old", {})
     before = disk.made

@@ -1,4 +1,4 @@
-"""The checksum is CRC-32 with every library, because journals are read on other machines."""
+"""The checksum is CRC-32 with every library, because other machines read journals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.journal.format.checksum import crc32
 
 
 @given(st.binary(max_size=10_000), st.integers(0, 10_000))
-def test_it_is_the_one_of_zlib(data: bytes, cut: int) -> None:
+def test_it_equals_the_crc_of_zlib(data: bytes, cut: int) -> None:
     assert crc32(data) == zlib.crc32(data)
     assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)
     assert crc32(memoryview(data)) == zlib.crc32(data)

@@ -57,7 +57,7 @@ class Engine:
         assert self.reported[-1] >= position
 
 
-def test_all_that_is_staged_goes_in_one_block() -> None:
+def test_everything_staged_goes_into_one_block() -> None:
     engine = Engine(MemoryLog())
     assert engine.committer.commit_now()
     assert engine.reported == []
@@ -68,7 +68,7 @@ def test_all_that_is_staged_goes_in_one_block() -> None:
     assert [(block.first, block.end) for block in engine.log.read(0)] == [(1, 4)]
 
 
-def test_the_thread_commits_what_comes() -> None:
+def test_the_thread_commits_staged_rows() -> None:
     engine = Engine(MemoryLog())
     engine.committer.start()
     for number in range(200):
@@ -98,7 +98,7 @@ def engine_in_a_commit() -> tuple[Engine, threading.Event]:
     return engine, leave
 
 
-def test_what_arrives_during_a_commit_goes_with_the_next() -> None:
+def test_rows_staged_during_a_commit_go_with_the_next() -> None:
     engine, leave = engine_in_a_commit()
     for number in range(50):
         engine.publish(b"%d" % number)
@@ -115,13 +115,13 @@ def staged_after(engine: Engine, payload: bytes) -> Staged:
     return staged
 
 
-def test_a_commit_need_not_go_through_the_thread_while_that_rests() -> None:
+def test_a_commit_may_bypass_the_thread_while_it_is_idle() -> None:
     engine = Engine(MemoryLog())
     engine.committer.start()
     engine.publish(b"first")
     engine.wait_for(2)
     while not engine.committer.append_now(staged := staged_after(engine, b"now")):
-        engine.end = staged.batch.first  # the thread has not come to rest yet
+        engine.end = staged.batch.first  # the thread is not idle yet
     assert engine.log.committed == 3
     engine.publish(b"later")
     engine.wait_for(4)
@@ -130,7 +130,7 @@ def test_a_commit_need_not_go_through_the_thread_while_that_rests() -> None:
     assert [message.payload for message in engine.log.messages(range(1, 4))] == [b"first", b"now", b"later"]
 
 
-def test_a_commit_goes_to_the_thread_while_that_has_something_to_do() -> None:
+def test_a_commit_goes_to_the_thread_while_it_is_busy() -> None:
     engine, leave = engine_in_a_commit()
     assert not engine.committer.append_now(staged_after(engine, b"now"))
     leave.set()
@@ -138,7 +138,7 @@ def test_a_commit_goes_to_the_thread_while_that_has_something_to_do() -> None:
 
 
 def test_a_slow_commit_leaves_the_next_to_the_thread_for_many_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is slow now and then must not hold up everybody each time."""
+    """A disk with occasional slow writes must not block the event loop each time."""
     now = [100.0]
 
     class Clock:
@@ -168,18 +168,18 @@ def test_a_slow_commit_leaves_the_next_to_the_thread_for_many_times_as_long(monk
 
 
 def test_the_threads_sync_is_reported_despite_an_append_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who appends without the thread knows nothing of who waits for that sync."""
+    """An append outside the thread does not know about commits that wait for that sync."""
     monkeypatch.setattr(committer, "QUICK", 10.0)
     engine = Engine(interval_log(SimDisk()), sync_every=3600)
     assert engine.committer.append_now(staged_after(engine, b"a"))
     engine.committer._wanted.clear()
-    engine.log.sync()  # as the thread does, which would compare then
+    engine.log.sync()  # as the thread does, which would compare afterwards
     assert engine.committer.append_now(staged_after(engine, b"b"))
     engine.committer._report()
     assert engine.reported == [2]
 
 
-def test_a_failure_without_the_thread_is_the_end_as_well() -> None:
+def test_a_failure_outside_the_thread_is_final_too() -> None:
     class BrokenLog(MemoryLog):
         def append(self, *args: object, **kwargs: object) -> None:
             raise LogFailed("the disk is broken")
@@ -192,11 +192,11 @@ def test_a_failure_without_the_thread_is_the_end_as_well() -> None:
     assert len(engine.failures) == 1
     assert thread is not None
     thread.join(10)
-    assert not thread.is_alive(), "it has nothing to wait for"
+    assert not thread.is_alive(), "the thread has nothing left to wait for"
     assert not engine.committer.append_now(staged_after(engine, b"b"))
 
 
-def test_a_full_disk_is_waited_for_by_the_thread_alone() -> None:
+def test_only_the_thread_waits_for_a_full_disk() -> None:
     class FullLog(MemoryLog):
         tries = 0
 
@@ -220,7 +220,7 @@ def test_a_full_disk_is_waited_for_by_the_thread_alone() -> None:
     assert (engine.committer.full, reported[1:], engine.reported) == (None, [None], [2])
 
 
-def test_without_the_thread_it_still_syncs_an_interval_log_in_time() -> None:
+def test_an_interval_log_is_synced_in_time_outside_the_thread() -> None:
     engine = Engine(interval_log(SimDisk()), sync_every=0.01)
     engine.committer.start()
     assert engine.committer.append_now(staged_after(engine, b"a"))
@@ -293,7 +293,7 @@ def test_a_fault_in_the_engine_is_a_failure_too(wrong: str) -> None:
     assert len(engine.failures) == 1
 
 
-def test_who_is_sealed_out_fails() -> None:
+def test_a_sealed_out_owner_fails() -> None:
     log = MemoryLog()
     engine = Engine(log)
     log.seal(1)

@@ -1,4 +1,4 @@
-"""What passes by itself, and what ends a broker: every error that PostgreSQL has, and what can be taken from a role."""
+"""Transient and final failures: every error of PostgreSQL, and rights that a role can lose."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from support.postgres import fresh_schema
 STATES = sorted(
     found for each in vars(psycopg.errors).values() if isinstance(found := getattr(each, "sqlstate", None), str)
 )
-#: What can never pass: the tables or the server are not what a journal needs. All else does, also what comes one day.
+#: Final errors: the tables or the server do not suit a journal. All others, also future ones, count as transient.
 FINAL = {"0A", "21", "22", "23", "3F", "42", "54"}
 PASSING = {"42501", "42710", "42P05", "42P06", "42P07"}
-#: Raises whatever error the table ``fault`` names, at every block.
+#: Raises the error in the table ``fault`` at every block.
 TRIGGER = """
 create table fault (state text);
 create function fail() returns trigger language plpgsql as $$
@@ -42,25 +42,25 @@ create trigger fail before insert on blocks for each row execute function fail()
 
 @pytest.fixture
 def url(postgres: Server) -> str:
-    """Of a journal that is not there yet."""
+    """Return the URL of a journal that does not exist yet."""
     return fresh_schema(postgres)
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is waited for."""
+    """Remove all waits."""
     monkeypatch.setattr(failures, "PAUSES", (0.0, 0.0))
     monkeypatch.setattr(writer, "PATIENCE", 0.0)
 
 
-def test_only_what_never_passes_is_final() -> None:
+def test_only_permanent_errors_are_final() -> None:
     assert len(STATES) > 200
     for state in [*STATES, "ZZ123"]:
         final = state[:2] in FINAL and state not in PASSING
         assert (meaning_of(state) is Meaning.REFUSED) == final, state
 
 
-def test_every_error_that_passes_holds_a_commit_up_and_no_other_ends_the_owner(url: str) -> None:
+def test_transient_errors_delay_a_commit_and_do_not_end_the_owner(url: str) -> None:
     schema = url.partition("?schema=")[2]
     confirmed = [b"first"]
     with owning(url) as owned:
@@ -80,7 +80,7 @@ def test_every_error_that_passes_holds_a_commit_up_and_no_other_ends_the_owner(u
 
 
 @pytest.mark.parametrize("state", ["0A000", "22003", "23505", "42883", "54000"])
-def test_an_error_that_never_passes_ends_the_owner(url: str, state: str) -> None:
+def test_a_final_error_ends_the_owner(url: str, state: str) -> None:
     with owning(url) as owned:
         add(owned.log, b"first")
         execute(url, TRIGGER.format(schema=url.partition("?schema=")[2]))
@@ -92,7 +92,7 @@ def test_an_error_that_never_passes_ends_the_owner(url: str, state: str) -> None
 
 @contextmanager
 def turning_away(answers: Iterator[tuple[str, str]]) -> Iterator[str]:
-    """The URL of a server that ends every connection with the next error: its SQLSTATE, and its text."""
+    """Yield the URL of a server that ends every connection with the next error, an SQLSTATE and a text."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -116,7 +116,7 @@ def turning_away(answers: Iterator[tuple[str, str]]) -> Iterator[str]:
             thread.join(10)
 
 
-#: What PostgreSQL and PgBouncer say, with what should be made of it.
+#: Refusals of PostgreSQL and PgBouncer, and the exceptions they should become.
 SAID = [
     ("57P03", "the database system is starting up", LogAway),
     ("57P03", "the database system is not accepting connections", LogAway),  # hot_standby = off
@@ -129,7 +129,7 @@ SAID = [
 ]
 
 
-def test_no_answer_to_a_connection_is_final() -> None:
+def test_no_refused_connection_is_final() -> None:
     answers = [(state, f"an error with {state}") for state in STATES] + [(state, text) for state, text, _ in SAID]
     with turning_away(iter(answers)) as url:
         for _ in STATES:
@@ -142,7 +142,7 @@ def test_no_answer_to_a_connection_is_final() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_right_that_is_missing_for_a_moment_holds_a_take_over_up(postgres: Server, url: str, table: str) -> None:
+def test_a_temporarily_missing_right_delays_a_take_over(postgres: Server, url: str, table: str) -> None:
     with owning(url) as owned:
         for letter in b"ab":
             add(owned.log, bytes([letter]), roll=True)
@@ -166,12 +166,12 @@ def test_a_right_that_is_missing_for_a_moment_holds_a_take_over_up(postgres: Ser
         postgres.execute(f"drop role {schema}")
 
 
-def test_a_parameter_that_no_server_takes_is_final(url: str) -> None:
+def test_an_unknown_parameter_is_final(url: str) -> None:
     with pytest.raises(JournalRefused, match="bad value for connect_timeout"):
         open_journal(f"{url}&connect_timeout=soon").own()
 
 
-def test_a_server_that_turns_us_away_is_asked_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_back_off_while_a_server_refuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     times = [0.0]
     backoff = Backoff(lambda: times[0])
@@ -193,7 +193,7 @@ def test_a_server_that_turns_us_away_is_asked_less_and_less_often(monkeypatch: p
     backoff.check()
 
 
-def test_the_driver_is_asked_no_more_often_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_does_not_retry_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     tries = count()
     answers = (("28P01", f"try {next(tries)}") for _ in count())

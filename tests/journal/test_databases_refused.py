@@ -29,7 +29,7 @@ from support.postgres import fresh_schema, running_server
 
 @pytest.fixture
 def url(postgres: Server) -> str:
-    """Of a journal that is not there yet."""
+    """Return the URL of a journal that does not exist yet."""
     return fresh_schema(postgres)
 
 
@@ -52,7 +52,7 @@ def test_a_server_that_may_lose_commits_is_refused() -> None:
         assert server.execute("select count(*) from pg_namespace where nspname like 'test%'") == [(0,)]
 
 
-def test_a_server_that_may_lose_commits_is_given_none_while_it_has_the_place_of_another() -> None:
+def test_a_server_that_may_lose_commits_gets_none_while_it_replaces_another() -> None:
     with (
         running_server() as server,
         database_proxy(server.port) as proxy,
@@ -73,13 +73,13 @@ def test_a_server_that_may_lose_commits_is_given_none_while_it_has_the_place_of_
         assert payloads(owned.log) == [b"a", b"b"]
 
 
-def test_one_machine_is_one_copy(url: str) -> None:
+def test_standbys_on_one_machine_count_as_one_copy(url: str) -> None:
     with owning(url) as owned:
         assert ["one machine is one copy" in line for line in owned.warnings] == [True]
 
 
-def test_a_pooler_that_mixes_up_sessions_mixes_up_no_statements(postgres: Server) -> None:
-    """Two journals behind a pooler in transaction mode: what one has prepared is not what the other means."""
+def test_a_pooler_that_switches_sessions_mixes_up_no_statements(postgres: Server) -> None:
+    """With two journals behind a pooler in transaction mode, prepared statements of one must not reach the other."""
     with database_proxy(postgres.port) as proxy, ExitStack() as stack:
         one = stack.enter_context(owning(proxy.url(fresh_schema(postgres)), lease=60))
         heads = (0, proxy.connections)
@@ -95,7 +95,7 @@ def test_a_pooler_that_mixes_up_sessions_mixes_up_no_statements(postgres: Server
         assert payloads(other.log) == [b"2a", b"2b", b"2c", b"2d"]
 
 
-def test_statements_that_a_pooler_has_not_seen_are_sent_whole(url: str) -> None:
+def test_statements_unknown_to_a_pooler_are_sent_in_full(url: str) -> None:
     with owning(url) as owned:
         add(owned.log, b"a")
         add(owned.log, b"a")
@@ -132,7 +132,7 @@ def test_statements_that_a_pooler_has_not_seen_are_sent_whole(url: str) -> None:
         ("postgresql:d", "is not the URL of a journal: write postgresql://USER@HOST:PORT/DATABASE"),
     ],
 )
-def test_a_url_that_is_wrong(url: str, text: str) -> None:
+def test_a_wrong_url(url: str, text: str) -> None:
     with pytest.raises(JournalRefused, match=text):
         open_journal(url).own()
 
@@ -145,7 +145,7 @@ def test_database_errors_are_reported_without_the_statement(postgres: Server, ur
     assert "bad value for connect_timeout: 'soon'" in refusal(f"{url}&connect_timeout=soon")
 
 
-def test_a_driver_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(JournalRefused, match=r"needs psycopg .*: pip install 'penstock\[postgresql\]'"):
         open_journal(url)
@@ -159,7 +159,7 @@ def test_passwords_are_never_shown(postgres: Server) -> None:
     assert postgres.password not in open_journal(url).where
 
 
-def test_an_append_need_not_be_durable_elsewhere(url: str) -> None:
+def test_an_append_need_not_be_durable_on_another_server(url: str) -> None:
     journal = open_journal(url, OwnerOptions(durability=Durability.INTERVAL))
     with pytest.raises(JournalRefused, match="commits every append: durability = interval"):
         journal.own()
@@ -172,7 +172,7 @@ def refusal(url: str, kind: type[LogError] = JournalRefused) -> str:
 
 
 def everything(url: str) -> list[tuple[object, ...]]:
-    """All tables and schemas of the database, to see that nothing has changed."""
+    """Return all tables and schemas of the database, to check that nothing has changed."""
     return execute(
         f"{url.partition('?')[0]}?schema=public",
         "select n.nspname, c.relname, c.relowner from pg_namespace n left join pg_class c on n.oid = c.relnamespace"
@@ -180,7 +180,7 @@ def everything(url: str) -> list[tuple[object, ...]]:
     )
 
 
-def test_tables_of_somebody_else_are_left_alone(postgres: Server, url: str) -> None:
+def test_foreign_tables_are_left_alone(postgres: Server, url: str) -> None:
     schema = url.partition("?schema=")[2]
     for table in ("customers (name text)", "version (number integer)"):
         postgres.execute(f"create schema {schema}")
@@ -201,11 +201,11 @@ def test_another_version_of_the_tables_is_refused(url: str, number: int) -> None
     expected = f"has version {number} of the tables: this Penstock uses version {VERSION}"
     assert expected in refusal(url)
     assert execute(url, "select * from shard") == before
-    with pytest.raises(JournalRefused, match=expected):  # who only looks at it does not guess either
+    with pytest.raises(JournalRefused, match=expected):  # reading refuses it too
         open_journal(url).tools().info()
 
 
-def test_the_extent_that_grows_is_listed_without_counting_its_blocks(url: str) -> None:
+def test_the_growing_extent_is_listed_without_counting_its_blocks(url: str) -> None:
     with owning(url) as owned:
         for letter in b"abc":
             add(owned.log, bytes([letter]))
@@ -219,7 +219,7 @@ def test_the_extent_that_grows_is_listed_without_counting_its_blocks(url: str) -
         database.close()
 
 
-def test_a_database_without_an_encoding_will_do(postgres: Server) -> None:
+def test_a_database_without_an_encoding_is_accepted(postgres: Server) -> None:
     postgres.execute("create database raw encoding 'SQL_ASCII' template template0")
     try:
         with owning(f"{postgres.url('raw')}?schema=j") as owned:
@@ -261,7 +261,7 @@ def test_without_rights_nothing_is_changed(postgres: Server, url: str) -> None:
         assert execute(url, "select * from shard") == before
 
 
-def test_a_database_that_is_read_only_is_refused(postgres: Server, database: str) -> None:
+def test_a_read_only_database_is_refused(postgres: Server, database: str) -> None:
     name = database.rpartition("/")[2]
     postgres.execute(f"alter database {name} set default_transaction_read_only = on")
     before = everything(database)

@@ -1,4 +1,4 @@
-"""Local copies of extents in a database: a bounded number is kept, and who reads one that is let go notices nothing."""
+"""Local copies of extents in a database: a bounded number is kept, and evicting one does not disturb its reader."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def database(postgres: Server) -> Iterator[PostgresDatabase]:
 
 
 def numbers(follower: DatabaseFollower) -> Iterator[int]:
-    """What was published, as it is read."""
+    """Read back the published numbers."""
     for block, _ in follower.read(follower.earliest):
         yield from (int(bytes(block.value("payload", row))) for row in range(block.messages))
 
@@ -55,7 +55,7 @@ def test_two_readers_that_evict_each_others_copies(database: PostgresDatabase) -
     assert sum(copies.has(key_of(row)) for row in rows) == 1, "the latest, and no other"
 
 
-def test_those_that_were_used_longest_ago_go_first(database: PostgresDatabase) -> None:
+def test_the_least_recently_used_are_evicted_first(database: PostgresDatabase) -> None:
     rows = [row for row in database.extents() if row.finished][:4]
     largest = max(HEADER_SIZE + row.size for row in rows)
     copies = ExtentCopies(database, kept_bytes=3 * largest)

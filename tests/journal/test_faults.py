@@ -1,5 +1,5 @@
-"""A fault at every place. Whatever breaks, what is read back is what was written, and nothing confirmed is missing
-without a word: all is there, or the start reports what it cut off, or it is refused.
+"""A fault at every place. Everything read back was written, and confirmed blocks are never missing silently: they are
+there, or the start reports what it cut off, or the start is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def options(durability: Durability = Durability.COMMIT) -> OwnerOptions:
 
 @dataclass
 class Story:
-    """What was done to a log, and what it confirmed."""
+    """The writes to a log, and its confirmations."""
 
     durability: Durability = Durability.COMMIT
     written: list[tuple[int, int]] = field(default_factory=list)  # first and CRC of the blocks appended
@@ -59,7 +59,7 @@ class Story:
         return FileLog(disk, options(self.durability), identity=0xFEED, created=1)
 
     def commits(self, log: FileLog, *commits: list[bytes], roll: bool = False, sync: bool = True) -> None:
-        """Append messages (or, for an empty list, an acknowledgement), and sync."""
+        """Append messages (an acknowledgement for an empty list), and sync."""
         for payloads in commits:
             batch = published(log.end, payloads) if payloads else acknowledged(log.end, [1])
             self.written.append((log.end, 0))
@@ -71,7 +71,7 @@ class Story:
             self.confirmed = log.committed
 
     def check(self, log: FileLog) -> int:
-        """Everything in the log is what was written. Returns how many confirmed blocks are missing."""
+        """Check that the log contains only written blocks. Returns the number of missing confirmed blocks."""
         found = []
         for block in log.read(0):
             found.append((block.first, block.header.crc))
@@ -84,7 +84,7 @@ class Story:
         return sum(self.trimmed <= first < self.confirmed and first not in there for first, _ in self.written)
 
     def goes_on(self, log: FileLog, disk: SimDisk) -> None:
-        """The log can be written to again, and the next start finds that."""
+        """Check that the log can be appended to, and that the next start finds the new blocks."""
         there = {block.first for block in log.read(0)}
         self.written = [each for each in self.written if each[0] in there]
         self.commits(log, [b"after the fault"])
@@ -125,7 +125,7 @@ def test_every_disk_call_fails_once(durability: Durability, how: str) -> None:
             disk = SimDisk(number)
             disk.fail_at(number, how)
             story = Story(durability)
-            # How much room there is is only asked to be generous; without room some things are done in a smaller way.
+            # The free space only decides how much to reserve; with less of it, reservations are smaller.
             allowed = {"short": "None", "EIO": "LogFailed", "ENOSPC": "None LogFailed LogFull"}[how].split()
             ended = ended_by(story, disk)
             assert ended in allowed or (ended == "None" and disk.failed == "free")
@@ -138,7 +138,7 @@ def test_every_disk_call_fails_once(durability: Durability, how: str) -> None:
 
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_power_is_lost_after_every_disk_call(durability: Durability) -> None:
-    """Without an error: the process just ends, with unsynced changes in any state."""
+    """The process ends without an error, with unsynced changes in any state."""
 
     class PowerLoss(BaseException):
         pass
@@ -169,7 +169,7 @@ def test_a_failed_log_refuses_everything() -> None:
     story = Story()
     log = story.open(disk)
     story.commits(log, [b"a"])
-    disk.fail_at(disk.made + 4, "EIO")  # after asking for room, allocate and write
+    disk.fail_at(disk.made + 4, "EIO")  # after the free space: allocate and write
     for _ in range(3):
         with pytest.raises(LogFailed, match="simulated EIO in sync"):
             story.commits(log, [b"b"])
@@ -183,8 +183,8 @@ def test_a_failed_log_refuses_everything() -> None:
         assert (again.end, again.report) == (2, [])
 
 
-def test_a_full_disk_does_not_keep_space_from_being_given_back() -> None:
-    """Where the journal begins can't be written down then; `tail` says it, and that is enough for the next start."""
+def test_space_can_be_freed_on_a_full_disk() -> None:
+    """The folder file cannot be rewritten then; the journal's beginning in `tail` suffices for the next start."""
     disk, story = SimDisk(), Story()
     log = story.open(disk)
     for letter in b"abc":
@@ -198,8 +198,8 @@ def test_a_full_disk_does_not_keep_space_from_being_given_back() -> None:
         assert (again.start, again.report) == (3, [])
 
 
-def test_where_a_journal_begins_outlasts_a_torn_tail() -> None:
-    """As above; then the machine fails while a commit writes the record over, and half of that is on disk."""
+def test_the_beginning_of_a_journal_survives_a_torn_tail() -> None:
+    """As above; then the machine fails while a commit overwrites the record, and half of it is on disk."""
     disk, story = SimDisk(), Story()
     log = story.open(disk)
     for letter in b"abc":
@@ -244,7 +244,7 @@ def contents(disk: SimDisk) -> dict[str, bytes]:
 
 
 def start(disk: SimDisk, story: Story) -> JournalRefused | None:
-    """Start on a damaged disk: returns the refusal, or None when all is there or the loss was reported."""
+    """Start on a damaged disk. Returns the refusal, or None if nothing is lost or the loss was reported."""
     had_tail, before = tail.NAME in disk.seen, contents(disk)
     try:
         log = FileLog(disk, options())
@@ -298,7 +298,7 @@ def test_every_byte_is_flipped(close: bool, with_tail: bool) -> None:
 
 
 def offsets(disk: SimDisk) -> dict[int, int]:
-    """Where the blocks start, by their position."""
+    """Return the offsets of the blocks by position."""
     with opened(copy_of(disk)) as log:
         return {block.first: block.offset for block in log.read(0)}
 
@@ -312,7 +312,7 @@ def three_blocks(payload: bytes = b"middle") -> SimDisk:
     return disk
 
 
-def test_damage_in_the_middle_says_what_is_lost() -> None:
+def test_damage_in_the_middle_names_the_lost_range() -> None:
     disk = three_blocks()
     offset = offsets(disk)[2]
     disk.flip(segment_name(1), (offset + 100) * 8)
@@ -322,7 +322,7 @@ def test_damage_in_the_middle_says_what_is_lost() -> None:
     assert "Lost: positions 2 to 3. To keep the rest: penstock journal repair /sim" in str(caught.value)
 
 
-def test_a_sound_block_from_elsewhere_is_noticed() -> None:
+def test_a_valid_block_from_elsewhere_is_detected() -> None:
     disk, other = three_blocks(), three_blocks(b"fiddle")
     start, stop = offsets(disk)[2], offsets(disk)[4]
     disk.open(segment_name(1)).write([other.open(segment_name(1)).read(stop - start, start)], start)
@@ -330,14 +330,14 @@ def test_a_sound_block_from_elsewhere_is_noticed() -> None:
         list(log.read(0))
 
 
-def test_a_sound_segment_from_elsewhere_is_noticed() -> None:
+def test_a_valid_segment_from_elsewhere_is_detected() -> None:
     disk, other = three_blocks(), three_blocks(b"fiddle")
     disk.seen[segment_name(1)] = other.seen[segment_name(1)]
     with pytest.raises(JournalRefused, match=r"is not the segment that 0000000000000005\.seg was begun after"):
         FileLog(disk)
 
 
-def test_a_full_reserve_is_not_taken_for_a_cut() -> None:
+def test_a_full_reserve_is_not_mistaken_for_a_cut() -> None:
     for reserve in range(8, 400, 8):
         disk = SimDisk()
         log = FileLog(disk, OwnerOptions(reserve=reserve))
@@ -348,7 +348,7 @@ def test_a_full_reserve_is_not_taken_for_a_cut() -> None:
             assert (again.end, again.report) == (3, []), reserve
 
 
-def test_a_missing_segment_is_noticed() -> None:
+def test_a_missing_segment_is_detected() -> None:
     for close in (True, False):
         original, _ = left_behind(close=close)
         names = sorted(filter(is_segment, original.seen))
@@ -361,13 +361,13 @@ def test_a_missing_segment_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("durability", [Durability.INTERVAL, Durability.OS])
-def test_positions_that_may_have_been_seen_are_not_used_again(durability: Durability) -> None:
+def test_positions_that_may_have_been_seen_are_not_reused(durability: Durability) -> None:
     disk, story = SimDisk(), Story(durability)
     log = story.open(disk)
     story.commits(log, [b"a"])
     log.append(published(2, [b"lost"]), 2, 0)
     disk.crash("none")
-    for _ in range(3):  # as often as it is opened: the gap is counted from the last event that is there
+    for _ in range(3):  # the gap counts from the last existing event, however often the journal is opened
         with opened(disk, durability) as again:
             assert again.end == again.committed == 2 + GAP
         disk.crash("none")
@@ -393,7 +393,7 @@ def test_a_gap_remains_when_nothing_of_the_last_segment_is_left() -> None:
 
 
 def test_nothing_is_missing_in_a_gap() -> None:
-    """The first segment had nothing, and was trimmed. Neither the folder nor the torn `tail` records that."""
+    """The first segment was empty and trimmed. Neither the folder nor the torn `tail` records that."""
     disk, story = SimDisk(), Story(Durability.OS)
     story.commits(story.open(disk), [b"seen by a reader, then lost"], sync=False)
     disk.crash("none")
@@ -402,14 +402,14 @@ def test_nothing_is_missing_in_a_gap() -> None:
     folder = disk.seen[FOLDER]
     log.trim(log.end)
     disk.crash("all")
-    disk.seen[FOLDER] = folder  # it was written in another place, for which a full disk has no room
+    disk.seen[FOLDER] = folder  # a rewrite needs space elsewhere, which a full disk does not have
     disk.unlink(tail.NAME)
     assert list(filter(is_segment, disk.seen)) == [segment_name(1 + GAP)]
     with opened(disk, Durability.OS) as again:
         assert [block.first for block in again.read(0)] == [1 + GAP]
 
 
-def test_interval_damage_below_the_synced_position_is_no_torn_tail() -> None:
+def test_interval_damage_below_the_synced_position_is_not_a_torn_tail() -> None:
     disk, story = SimDisk(), Story(Durability.INTERVAL)
     log = story.open(disk)
     story.commits(log, [b"a"])

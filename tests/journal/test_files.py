@@ -1,4 +1,4 @@
-"""The log in files, beyond the contract: what is in the folder, who may open it, and what other processes see."""
+"""The log in files, beyond the contract: the folder's contents, locking, and reading from other processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def names(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
 
-def test_what_is_in_the_folder(tmp_path: Path) -> None:
+def test_the_files_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "backup.seg").write_text("mine")
     log = FileLog(RealDisk(tmp_path), identity=0xABC, created=5)
@@ -64,7 +64,7 @@ def test_what_is_in_the_folder(tmp_path: Path) -> None:
         "start": 1,
         "checksum": None,
     }
-    assert (tmp_path / "0000000000000001.seg").stat().st_size < 1000  # what was reserved is given back
+    assert (tmp_path / "0000000000000001.seg").stat().st_size < 1000  # the reserved space is released
     again = FileLog(RealDisk(tmp_path))
     assert (again.identity, again.epoch, again.end, again.report) == (0xABC, 3, 3, [])
     again.close()
@@ -82,7 +82,7 @@ def test_a_start_does_not_append_to_an_old_segment(tmp_path: Path) -> None:
 
 
 def test_small_commits_write_zeros_ahead_once_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was only allocated is synced with a note about it, which takes longer than a small commit."""
+    """Syncing merely allocated space also updates metadata, which takes longer than a small commit."""
     ends: list[int] = []
     write = SimFile.write
 
@@ -93,7 +93,7 @@ def test_small_commits_write_zeros_ahead_once_for_many(monkeypatch: pytest.Monke
     monkeypatch.setattr(SimFile, "write", note)
 
     def ahead(log: FileLog, payload: bytes) -> int:
-        """How far behind its block the commit has written."""
+        """Return the distance the commit has written beyond its block."""
         ends.clear()
         add(log, payload)
         return max(ends) - log.extents()[0].blocks_end
@@ -108,7 +108,7 @@ def test_small_commits_write_zeros_ahead_once_for_many(monkeypatch: pytest.Monke
     assert ahead(FileLog(SimDisk(), OwnerOptions(Durability.OS)), b"small") == 0
 
 
-def test_zeros_that_find_no_room_are_left_out() -> None:
+def test_zeros_are_left_out_on_a_full_disk() -> None:
     log = FileLog(disk := SimDisk())
     add(log, b"small")
     add(log, bytes(AHEAD))
@@ -117,8 +117,8 @@ def test_zeros_that_find_no_room_are_left_out() -> None:
     assert (disk.failed, [block.count for block in log.read(0)]) == ("write", [1, 1, 1])
 
 
-def test_a_reading_that_ends_early_closes_its_file(tmp_path: Path) -> None:
-    """Compiled too, where a generator that is dropped does not get to its ``finally``."""
+def test_a_read_that_ends_early_closes_its_file(tmp_path: Path) -> None:
+    """Compiled generators do not run ``finally`` when they are dropped, so the file must be closed otherwise."""
     log = FileLog(RealDisk(tmp_path))
     for _ in range(5):
         add(log, b"x")
@@ -141,7 +141,7 @@ def test_segments_report_their_size_and_times() -> None:
     assert log.space.look() > 0
 
 
-def test_a_roll_is_wanted_by_size_and_by_age() -> None:
+def test_a_roll_is_due_by_size_and_by_age() -> None:
     log = FileLog(SimDisk(), OwnerOptions(extent_bytes=3000, extent_age=1000))
     add(log, b"a")
     assert not log.wants_roll
@@ -153,7 +153,7 @@ def test_a_roll_is_wanted_by_size_and_by_age() -> None:
     assert log.wants_roll
 
 
-# Who may open it
+# Locking
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_an_older_epoch_is_fenced_off_after_a_restart() -> None:
         again.seal(4)
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize("number", [VERSION - 1, VERSION + 1])
@@ -252,9 +252,9 @@ def test_a_checkpoint_must_lie_within_the_journal() -> None:
         assert again.check_reach(good)
     with pytest.raises(JournalDamaged, match="ends at position 5, but there is a checkpoint at 6"):
         again.check_reach(6)
-    assert not again.check_reach(2)  # what lies between was trimmed, so this one is just too old
+    assert not again.check_reach(2)  # the events between were trimmed, so this one is just too old
     again.close()
-    store_folder(disk, Folder(again.identity, 1))  # as older versions wrote it: nothing is known of trimming
+    store_folder(disk, Folder(again.identity, 1))  # as older versions wrote it, without the trimmed position
     older = FileLog(disk)
     with pytest.raises(JournalDamaged, match="between the checkpoint at 2 and this one are missing"):
         older.check_reach(2)
@@ -285,7 +285,7 @@ def test_the_folder_file_is_checked() -> None:
 # Finding messages
 
 
-def test_messages_are_found_by_way_of_the_index() -> None:
+def test_messages_are_found_with_the_index() -> None:
     disk = SimDisk()
     log = FileLog(disk, OwnerOptions(extent_bytes=1 << 20))
     for number in range(3000):
@@ -314,7 +314,7 @@ def test_a_damaged_index_is_rebuilt() -> None:
     assert [message.payload for message in again.messages([3, 1])] == [b"c", b"a"]
 
 
-def test_a_damaged_block_is_not_given_out() -> None:
+def test_a_damaged_block_is_not_returned() -> None:
     disk = SimDisk()
     log = FileLog(disk)
     add(log, b"precious")
@@ -325,14 +325,14 @@ def test_a_damaged_block_is_not_given_out() -> None:
         again.messages([1])
 
 
-def test_what_is_kept_for_look_ups_is_bounded() -> None:
+def test_the_cache_for_look_ups_is_bounded() -> None:
     log = FileLog(SimDisk())
     for _ in range(40):
         add(log, bytes(1 << 20))
     for position in range(1, 41):
         log.messages([position])
     assert sum(stop - start for _, start, stop in log._locator._stretches) <= KEPT_BYTES
-    assert not log.forget_unused(), "some was asked for just now"
+    assert not log.forget_unused(), "some of it was used just now"
     assert log.forget_unused()
     assert (log._locator._stretches, log._locator._kept) == ({}, 0)
     assert not log.forget_unused()
@@ -349,7 +349,7 @@ def test_readers_in_other_threads(tmp_path: Path) -> None:
             assert [m.payload for m in log.messages(wanted)] == [b"%d" % (p * 7919) for p in wanted]
             assert next(log.read(end - 5)).first <= end - 5 or log.start > end - 9
         except Gone:
-            assert log.start > end - 9  # on a busy machine the writer may be 500 events further by now
+            assert log.start > end - 9  # on a busy machine the writer may be 500 events ahead by now
 
     def look() -> None:
         try:
@@ -373,10 +373,10 @@ def test_readers_in_other_threads(tmp_path: Path) -> None:
     assert len(names(tmp_path)) < 12
 
 
-# What other processes see
+# Other processes
 
 
-def test_the_tail_follows_what_is_committed(tmp_path: Path) -> None:
+def test_the_tail_follows_the_commits(tmp_path: Path) -> None:
     log = FileLog(RealDisk(tmp_path), OwnerOptions(Durability.INTERVAL), identity=9)
     log.seal(2)
     reader = TailReader(tmp_path)
@@ -393,7 +393,7 @@ def test_the_tail_follows_what_is_committed(tmp_path: Path) -> None:
     again = FileLog(RealDisk(tmp_path))
     assert again.floor == 2
     add(again, b"c")
-    assert reader.read().committed == 4  # the same file, so a reader needs no news of a restart
+    assert reader.read().committed == 4  # the same file, so a reader need not know about a restart
     again.close()
     reader.close()
 
@@ -415,7 +415,7 @@ def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
     log.close()
 
 
-def test_an_unreadable_tail_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_tail_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.journal.files.tail._TRIES", 3)
     FileLog(RealDisk(tmp_path)).close()
     (tmp_path / "tail").write_bytes(bytes(64))
@@ -425,8 +425,8 @@ def test_an_unreadable_tail_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     reader.close()
 
 
-def test_a_journal_under_interval_that_lost_what_was_confirmed_does_not_start(tmp_path: Path) -> None:
-    """What was confirmed was on disk; so if it is not there, that is damage and no torn end."""
+def test_an_interval_journal_that_lost_confirmed_blocks_does_not_start(tmp_path: Path) -> None:
+    """Confirmed blocks were on disk, so missing ones are damage and not a torn end."""
     log = FileLog(RealDisk(tmp_path), OwnerOptions(Durability.INTERVAL, reserve=4096))
     for payload in (b"a", b"b", b"c"):
         add(log, payload)
@@ -434,7 +434,7 @@ def test_a_journal_under_interval_that_lost_what_was_confirmed_does_not_start(tm
     segment = log.extents()[0]
     last = next(log.read(3)).header.length
     folder = tmp_path.with_name(f"{tmp_path.name}-copy")
-    shutil.copytree(tmp_path, folder)  # as a killed broker leaves it
+    shutil.copytree(tmp_path, folder)  # as a killed broker leaves it behind
     log.close()
     with (folder / segment.name).open("r+b") as file:
         file.seek(segment.blocks_end - last)
@@ -445,7 +445,7 @@ def test_a_journal_under_interval_that_lost_what_was_confirmed_does_not_start(tm
 
 
 def test_the_first_segment_follows_nothing(tmp_path: Path) -> None:
-    """Its header says that the log ended at the first position before it, so nothing is missing in front of it."""
+    """Its header says that the log before it was empty, so nothing is missing in front of it."""
     log = FileLog(RealDisk(tmp_path))
     add(log, b"a")
     assert (log.extents()[0].header.after, log.extents()[0].first) == (FIRST_POSITION, FIRST_POSITION)

@@ -30,7 +30,7 @@ from support.postgres import fresh_schema
 SECOND = 1_000_000
 TINY = OwnerOptions(extent_bytes=2_000, reserve=4096)
 
-#: Runs in the other process: follows until the file `done` exists, then prints what it saw and what it lost.
+#: Runs in the other process: follows until the file `done` exists, then prints the events it saw and the losses.
 FOLLOWER = """
 import json, os, sys, time
 from penstock.journal import open_journal
@@ -134,7 +134,7 @@ class Database:
 
 @pytest.fixture(params=["files", "postgresql"])
 def place(request: pytest.FixtureRequest) -> Iterator[Folder | Database]:
-    """A journal of each kind that is followed in a way of its own."""
+    """Yield a journal of each kind that is followed differently."""
     found: Folder | Database
     if request.param == "files":
         found = Folder(request.getfixturevalue("tmp_path") / "data")
@@ -145,7 +145,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Folder | Database]:
 
 
 def add(log: Log, count: int = 1, *, roll: bool = False, at: int = NOW) -> None:
-    """Messages whose payloads are their positions."""
+    """Append messages whose payloads are their positions."""
     payloads = [b"%d" % position for position in range(log.end, log.end + count)]
     log.append(published(log.end, payloads, at=at), log.end, log.epoch, roll=roll)
 
@@ -156,7 +156,7 @@ def positions(reader: Follower, start: int = 1, stop: int | None = None) -> list
 
 @pytest.mark.parametrize("trims", [False, True])
 def test_another_process_sees_everything_exactly_once(place: Folder | Database, tmp_path: Path, trims: bool) -> None:
-    """While the journal grows, rolls, is trimmed, and its broker stops and starts again."""
+    """Meanwhile the journal grows, rolls and is trimmed, and its broker restarts."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", FOLLOWER, place.url, str(tmp_path / "done")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as follower:
@@ -185,7 +185,7 @@ def test_another_process_sees_everything_exactly_once(place: Folder | Database, 
 
 
 class TestCommitted:
-    def test_what_is_not_synced_is_not_seen(self, tmp_path: Path) -> None:
+    def test_unsynced_events_are_not_seen(self, tmp_path: Path) -> None:
         log = new_log(tmp_path, OwnerOptions(durability=Durability.INTERVAL))
         add(log, 3)
         reader = JournalReader(tmp_path)
@@ -195,21 +195,21 @@ class TestCommitted:
         assert (reader.latest, positions(reader)) == (4, [1, 2, 3])
 
     def test_a_range_that_ends_behind_it_is_data_loss(self, place: Folder | Database) -> None:
-        """Somebody has seen more than there is: the folder was put back, or it is another machine's."""
+        """The reader has seen more than exists: the folder was restored, or belongs to another machine."""
         log = place.new_log()
         add(log, 3)
         with pytest.raises(DataLoss, match="the journal ends at position 4") as raised:
             place.reader().read(2, 9)
         assert raised.value.lost == (4, 9)
 
-    def test_ranges_that_are_none(self, place: Folder | Database) -> None:
+    def test_invalid_ranges(self, place: Folder | Database) -> None:
         place.new_log()
         for start, stop in ((0, 1), (3, 2), (-1, 0)):
             with pytest.raises(ValueError, match="are no range"):
                 place.reader().read(start, stop)
 
     def test_it_grows_while_it_is_open(self, place: Folder | Database) -> None:
-        """Past the space that was reserved when it was mapped."""
+        """It grows past the space that was reserved when it was mapped."""
         log = place.new_log()
         reader = place.reader()
         for _ in range(300):
@@ -245,7 +245,7 @@ class TestTrimmed:
         assert [found.block.first for found in blocks] == [21, 31, 41]
 
     def test_trimmed_while_it_is_being_read(self, place: Folder | Database) -> None:
-        """The mapped segment is read to its end; then the loss is raised."""
+        """The mapped segment is read to its end before the loss is raised."""
         log = self.fill(place)
         reader = place.reader()
         blocks = reader.read(1)
@@ -269,7 +269,7 @@ class TestTrimmed:
 
 class TestGaps:
     def weak(self, folder: Path) -> tuple[int, int]:
-        """A journal that resumed higher after an unclean stop. Returns where the gap begins and ends."""
+        """Make a journal that resumed higher after an unclean stop. Returns the gap's begin and end."""
         options = OwnerOptions(durability=Durability.OS, reserve=4096)
         log = new_log(folder, options)
         add(log, 5)
@@ -307,8 +307,8 @@ class TestGaps:
 
 
 class TestThreads:
-    def test_one_that_is_slow_does_not_take_the_progress_of_another_for_a_loss(self, tmp_path: Path) -> None:
-        """The first look is held up after it has read the file; the journal grows, and a second one looks meanwhile."""
+    def test_a_slow_reader_does_not_mistake_progress_for_a_loss(self, tmp_path: Path) -> None:
+        """The first read is delayed after it has read the file; meanwhile the journal grows and a second one reads."""
         log = new_log(tmp_path)
         add(log, 3)
         reader = JournalReader(tmp_path)
@@ -365,7 +365,7 @@ class TestReplaced:
         with pytest.raises(JournalRefused, match="is not the data folder of a broker"):
             JournalReader(tmp_path / name)
 
-    def test_a_journal_that_is_being_made(self, tmp_path: Path) -> None:
+    def test_a_journal_being_created(self, tmp_path: Path) -> None:
         (tmp_path / "tail").touch()
         with pytest.raises(JournalRefused, match="is being created, or its tail was cut"):
             JournalReader(tmp_path)
@@ -417,7 +417,7 @@ def test_names_follow_the_queues(tmp_path: Path) -> None:
     }
 
 
-def test_a_deleted_queue_is_not_among_those_that_exist(tmp_path: Path) -> None:
+def test_a_deleted_queue_is_not_listed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker, connect(broker.url("kokaq", "/default/jobs")) as client:
         client.create_queue()
         reader = JournalReader(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""A disk without room: an append waits and is done again, what was confirmed is there, and the reserve is for that."""
+"""A full disk: appends wait and are retried, confirmed events stay, and the reserve provides the space for that."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def append(log: FileLog, payload: bytes = b"x" * 100) -> None:
 
 
 def append_until_full(log: FileLog) -> tuple[list[bytes], str]:
-    """Returns what was written, and why no more."""
+    """Append until the disk is full. Returns the written events and the error."""
     written: list[bytes] = []
     try:
         while True:
@@ -43,8 +43,8 @@ def payloads(log: FileLog) -> list[bytes]:
     return [message.payload for message in log.messages(positions)]
 
 
-def test_room_for_any_number_of_bytes_is_used_up_and_then_waited_for() -> None:
-    """Wherever in a block, a header, an index or a footer the room ends: the same append goes on when there is more."""
+def test_all_free_space_is_used_before_an_append_waits() -> None:
+    """Space may run out anywhere in a block, header, index or footer; the same append continues when there is more."""
     begins = SimDisk()
     FileLog(begins, OPTIONS)
     least = begins.space - begins.left
@@ -65,7 +65,7 @@ def test_room_for_any_number_of_bytes_is_used_up_and_then_waited_for() -> None:
 
 
 @pytest.mark.parametrize("keep", ["none", "all", "any"])
-def test_a_power_cut_while_an_append_waits_for_room_loses_nothing_that_was_confirmed(keep: str) -> None:
+def test_a_power_cut_while_an_append_waits_for_space_loses_nothing_confirmed(keep: str) -> None:
     for room in range(600, 3500, 29):
         disk = SimDisk(room)
         disk.space = room
@@ -80,12 +80,12 @@ def test_a_power_cut_while_an_append_waits_for_room_loses_nothing_that_was_confi
 
 
 @pytest.mark.parametrize("durability", list(Durability))
-def test_every_disk_call_finds_no_room_once(durability: Durability) -> None:
-    """Only a sync that fails ends a log: what it should have written may be lost. All else is simply done again."""
+def test_every_disk_call_fails_once_for_lack_of_space(durability: Durability) -> None:
+    """Only a failed sync ends a log, because its writes may be lost. Everything else is simply retried."""
     options = OwnerOptions(durability, extent_bytes=600, reserve=256)
 
     def story(disk: SimDisk) -> Iterator[str]:
-        """Yields what could not be done at first."""
+        """Write the log, retrying every step. Yields each step that failed."""
         while True:
             try:
                 log = FileLog(disk, options)
@@ -106,7 +106,7 @@ def test_every_disk_call_finds_no_room_once(durability: Durability) -> None:
                 except LogFull:
                     yield "append"
         log.sync()
-        with suppress(LogFull):  # then the next start does what is missing
+        with suppress(LogFull):  # then the next start completes it
             log.close()
 
     clean = SimDisk()
@@ -137,7 +137,7 @@ def with_reserve(size: int) -> tuple[SimDisk, FileLog]:
     return disk, log
 
 
-def test_when_somebody_fills_the_disk_appends_go_on_from_the_reserve() -> None:
+def test_appends_continue_from_the_reserve_on_a_full_disk() -> None:
     disk, log = with_reserve(20_000)
     disk.space -= disk.left
     count = len(append_until_full(log)[0])
@@ -150,7 +150,7 @@ def test_when_somebody_fills_the_disk_appends_go_on_from_the_reserve() -> None:
     assert len(payloads(log)) == count + 1
 
 
-def test_the_reserve_is_filled_again_only_if_as_much_stays_free() -> None:
+def test_the_reserve_is_refilled_only_if_as_much_stays_free() -> None:
     disk, log = with_reserve(20_000)
     disk.space -= disk.left
     append(log)
@@ -167,11 +167,11 @@ def test_the_reserve_is_filled_again_only_if_as_much_stays_free() -> None:
     assert log.space.reserve == 9_000
     disk.space -= disk.left
     disk.space += 1_000
-    log.space.fill(12_000)  # there is no room for more of it, and what is there stays
+    log.space.fill(12_000)  # there is no space to extend it, and the existing part stays
     assert log.space.reserve == 9_000
 
 
-def test_a_start_on_a_full_disk_uses_the_reserve_and_without_one_says_what_is_missing() -> None:
+def test_a_start_on_a_full_disk_uses_the_reserve_or_reports_the_missing_space() -> None:
     disk, log = with_reserve(20_000)
     log.seal(1)
     log.close()
@@ -194,7 +194,7 @@ def test_a_start_on_a_full_disk_uses_the_reserve_and_without_one_says_what_is_mi
     log.close()
 
 
-def test_a_new_journal_on_a_full_disk_waits_for_room_and_holds_no_lock() -> None:
+def test_a_new_journal_on_a_full_disk_waits_for_space_and_holds_no_lock() -> None:
     disk = SimDisk()
     disk.space = 10
     for _ in range(2):
@@ -219,7 +219,7 @@ def test_a_checkpoint_uses_the_reserve_but_leaves_some_and_never_fills_the_disk(
     append(log)
 
 
-def test_what_is_left_of_a_checkpoint_that_failed_is_removed_at_once() -> None:
+def test_the_remains_of_a_failed_checkpoint_are_removed_at_once() -> None:
     disk = SimDisk()
     checkpoints = Checkpoints(disk, 7)
     disk.space = 1_000
@@ -228,7 +228,7 @@ def test_what_is_left_of_a_checkpoint_that_failed_is_removed_at_once() -> None:
     assert disk.left == 1_000
 
 
-def test_reserved_steps_get_smaller_when_room_is_short() -> None:
+def test_reserved_steps_get_smaller_when_space_is_short() -> None:
     disk = SimDisk()
     log = FileLog(disk, OwnerOptions(reserve=2**20))
     disk.space = 2**20
@@ -236,7 +236,7 @@ def test_reserved_steps_get_smaller_when_room_is_short() -> None:
     assert disk.left > 2**20 * 7 // 8
 
 
-def test_a_real_reserve_takes_its_space_for_real(tmp_path: Path) -> None:
+def test_a_real_reserve_occupies_its_space(tmp_path: Path) -> None:
     log = FileLog(RealDisk(tmp_path), OPTIONS)
     log.space.fill(2**20)
     assert (tmp_path / NAME).stat().st_blocks * 512 >= 2**20
@@ -281,7 +281,7 @@ class Writing:
         self.changed.release()
 
 
-def test_the_committer_waits_for_room_does_what_gives_some_and_goes_on() -> None:
+def test_the_committer_waits_for_space_frees_some_and_continues() -> None:
     disk = SimDisk()
     disk.space = 550
     writing = Writing(disk)
@@ -300,7 +300,7 @@ def test_the_committer_waits_for_room_does_what_gives_some_and_goes_on() -> None
     writing.log.close()
 
 
-def test_a_stop_does_not_wait_for_room() -> None:
+def test_a_stop_does_not_wait_for_space() -> None:
     disk = SimDisk()
     disk.space = 550
     writing = Writing(disk)
@@ -315,8 +315,8 @@ def test_a_stop_does_not_wait_for_room() -> None:
     log.close()
 
 
-def test_what_was_appended_before_is_committed_while_the_next_waits_for_room() -> None:
-    """Under a durability that commits with a sync now and then."""
+def test_earlier_appends_are_committed_while_the_next_waits_for_space() -> None:
+    """This applies to the interval durability, which syncs now and then."""
     disk = SimDisk()
     log = FileLog(disk, OwnerOptions(Durability.INTERVAL, reserve=1024))
     append(log)

@@ -1,4 +1,4 @@
-"""What every journal must do. A new implementation is added to ``KINDS`` and has to pass all of it."""
+"""The contract of every journal. A new implementation is added to ``KINDS`` and has to pass all tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.postgres import fresh_schema
 from support.simdisk import SimDisk
 
 OPTIONS = OwnerOptions(extent_bytes=4096, reserve=4096)
-#: The URL of a journal of its own in a folder of its own.
+#: Makes the URL of a separate journal, given a folder.
 URLS: dict[str, Callable[[pytest.FixtureRequest], str]] = {
     "memory": lambda _: "memory:",
     "files": lambda request: f"file:{request.getfixturevalue('tmp_path')}/data",
@@ -42,7 +42,7 @@ KINDS: dict[str, Callable[[pytest.FixtureRequest], OwnedJournal]] = {
 
 @pytest.fixture(params=KINDS)
 def owned(request: pytest.FixtureRequest) -> Iterator[OwnedJournal]:
-    """A journal of each kind, in the hands of its owner."""
+    """Yield an owned journal of each kind."""
     owned = KINDS[request.param](request)
     owned.begin()
     yield owned
@@ -56,7 +56,7 @@ def log(owned: OwnedJournal) -> Log:
 
 @pytest.fixture(params=URLS)
 def shared(request: pytest.FixtureRequest) -> Iterator[OwnedJournal]:
-    """One of each kind that other processes can follow."""
+    """Yield a journal of each kind that other processes can follow."""
     owned = KINDS[request.param](request)
     owned.begin()
     yield owned
@@ -79,7 +79,7 @@ def test_a_new_log_is_empty(log: Log) -> None:
     assert log.wants_roll
 
 
-def test_what_is_appended_is_read(log: Log) -> None:
+def test_appended_blocks_are_read(log: Log) -> None:
     add(log, b"a", b"b")
     add(log, b"c")
     first, second = log.read(0)
@@ -97,7 +97,7 @@ def test_reading_starts_with_the_block_that_has_the_position(log: Log) -> None:
     assert positions(log, 5) == []
 
 
-def test_a_reader_sees_what_was_there_when_it_began(log: Log) -> None:
+def test_a_reader_sees_the_log_as_of_its_start(log: Log) -> None:
     add(log, b"a")
     add(log, b"b")
     reader = log.read(0)
@@ -129,7 +129,7 @@ def test_a_seal_shuts_out_the_epoch_before(log: Log) -> None:
     assert [block.epoch for block in log.read(0)] == [before, 5]
 
 
-def test_a_batch_that_is_no_block_leaves_the_log_as_it_was(log: Log) -> None:
+def test_an_invalid_batch_leaves_the_log_unchanged(log: Log) -> None:
     with pytest.raises(ValueError, match="split it"):
         log.append(published(1, []), 1, log.epoch)
     add(log, b"a")
@@ -139,7 +139,7 @@ def test_a_batch_that_is_no_block_leaves_the_log_as_it_was(log: Log) -> None:
     assert positions(log) == [(1, 2), (2, 3)]
 
 
-def test_trimming_keeps_what_is_at_the_position_or_later(log: Log) -> None:
+def test_trimming_keeps_the_position_and_everything_after(log: Log) -> None:
     for letter in b"abcdef":
         add(log, bytes([letter]), roll=True)
     log.trim(4)
@@ -153,7 +153,7 @@ def test_trimming_keeps_what_is_at_the_position_or_later(log: Log) -> None:
     assert log.end == 8
 
 
-def test_messages_come_in_the_order_asked_for(log: Log) -> None:
+def test_messages_come_in_the_requested_order(log: Log) -> None:
     payloads = [b"%d" % number for number in range(1, 41)]
     for at in range(0, 40, 4):
         add(log, *payloads[at : at + 4], roll=at % 16 == 0)
@@ -182,7 +182,7 @@ def test_the_floor_is_not_below_the_start(log: Log) -> None:
     assert log.floor == 3
 
 
-def test_a_closed_log_takes_nothing(log: Log) -> None:
+def test_a_closed_log_accepts_nothing(log: Log) -> None:
     add(log, b"a")
     log.close()
     log.close()
@@ -194,7 +194,7 @@ def test_a_closed_log_takes_nothing(log: Log) -> None:
 # ------------------------------------------------------------------------------------------------------------- extents
 
 
-def test_extents_are_the_log_in_stretches(log: Log) -> None:
+def test_extents_cover_the_log_in_order(log: Log) -> None:
     for letter in b"abc":
         add(log, bytes([letter]), bytes([letter]), roll=True)
     extents = log.extents()
@@ -204,14 +204,14 @@ def test_extents_are_the_log_in_stretches(log: Log) -> None:
     assert log.synced == 7
 
 
-def test_an_extent_that_is_full_is_to_be_followed_by_another(log: Log) -> None:
+def test_a_full_extent_makes_a_roll_due(log: Log) -> None:
     add(log, b"a", roll=log.wants_roll)
     assert not log.wants_roll
     add(log, bytes(OPTIONS.extent_bytes))
     assert log.wants_roll
 
 
-def test_single_messages_are_read_from_extents_that_are_kept(log: Log) -> None:
+def test_single_messages_are_read_from_kept_extents(log: Log) -> None:
     for letter in b"abcd":
         add(log, bytes([letter]), roll=True)
     log.trim(4, keep={2})
@@ -272,7 +272,7 @@ def test_values_are_kept_by_name(owned: OwnedJournal) -> None:
     assert not owned.log.kept()
 
 
-def test_threads_put_values_one_after_the_other(owned: OwnedJournal) -> None:
+def test_threads_put_values_one_at_a_time(owned: OwnedJournal) -> None:
     def put(value: bytes) -> None:
         for _ in range(20):
             owned.values.put("x", value)
@@ -287,7 +287,7 @@ def test_threads_put_values_one_after_the_other(owned: OwnedJournal) -> None:
     assert found == found[:1] * 999
 
 
-def test_a_power_failure_does_not_take_back_what_was_put() -> None:
+def test_values_survive_a_power_failure() -> None:
     disk = SimDisk()
     owned = OwnedFiles(disk, OPTIONS)
     owned.begin()
@@ -316,7 +316,7 @@ def test_a_new_journal_has_nothing_to_report(owned: OwnedJournal) -> None:
 # ----------------------------------------------------------------------------------------------------------- followers
 
 
-def test_a_follower_sees_what_is_committed(shared: OwnedJournal) -> None:
+def test_a_follower_sees_committed_blocks(shared: OwnedJournal) -> None:
     log = shared.log
     reader = open_journal(shared.address).follow()
     assert (reader.identity, reader.earliest, reader.latest) == (log.identity, 1, 1)
@@ -347,7 +347,7 @@ def test_a_follower_finds_the_events_of_a_message(shared: OwnedJournal) -> None:
     reader.close()
 
 
-def test_what_a_follower_holds_stays_readable(shared: OwnedJournal) -> None:
+def test_blocks_held_by_a_follower_stay_readable(shared: OwnedJournal) -> None:
     for letter in b"abcd":
         add(shared.log, bytes([letter]) * 1000, roll=True)
     reader = open_journal(shared.address).follow()
@@ -410,7 +410,7 @@ def test_a_follower_gets_the_checkpoint_before_a_position(shared: OwnedJournal) 
         assert (found and found.meta) == wanted
 
 
-def test_another_journal_is_not_taken_for_this_one(shared: OwnedJournal) -> None:
+def test_another_journal_is_not_mistaken_for_this_one(shared: OwnedJournal) -> None:
     with pytest.raises(Replaced):
         open_journal(shared.address).follow(identity=shared.log.identity ^ 1)
 
@@ -451,7 +451,7 @@ def test_another_process_follows_by_the_address(shared: OwnedJournal) -> None:
         ("memory:x", "memory:x is not a journal"),
     ],
 )
-def test_a_url_that_names_no_journal(url: str, text: str) -> None:
+def test_a_url_without_a_journal(url: str, text: str) -> None:
     with pytest.raises(JournalRefused, match=text):
         open_journal(url)
 
@@ -510,10 +510,10 @@ def test_memory_of_an_owner_that_has_ended_is_refused() -> None:
 
 
 def memory_files() -> set[tuple[str, str]]:
-    """The open memory files of this process."""
+    """Return the open memory files of this process."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # that of the listing itself
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             found.add((number, os.readlink(f"/proc/self/fd/{number}")))
     return {each for each in found if "memfd:" in each[1]}
 

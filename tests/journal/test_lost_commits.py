@@ -1,4 +1,4 @@
-"""What a journal in a database does when a standby is promoted that lacks commits; on the simulated database."""
+"""A journal in the simulated database after the promotion of a standby that lacks commits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.simdatabase import SimDatabase, SimServer, Tables
 
 
 class Machine:
-    """A server whose standby is not synchronous, and the brokers of it."""
+    """A server whose standby is not synchronous, and its brokers."""
 
     def __init__(self) -> None:
         self.now = PACE_BEGAN / 1e6 + 1000.0
@@ -39,17 +39,17 @@ class Machine:
         )
 
     def accept_loss(self) -> None:
-        """What an operator does."""
+        """Accept the loss as an operator."""
         assert SimDatabase(self.server).accept_loss(OPERATOR, int(self.now * 1e6)) is not None
 
     def replicate(self) -> None:
-        """The standby has caught up."""
+        """Let the standby catch up."""
         timeline, incarnation = self.server.timeline, self.server.incarnation
         self.server.fail_over(self.server.unseen)
         self.server.timeline, self.server.incarnation = timeline, incarnation
 
     def lose(self) -> None:
-        """The standby is promoted with what it had, long after all leases."""
+        """Promote the standby in its current state, long after all leases have expired."""
         self.now += 100
         self.server.fail_over(0)
 
@@ -58,7 +58,7 @@ def add(log: DatabaseLog) -> None:
     log.append(published(log.end, [b"x"]), log.end, log.epoch)
 
 
-def test_who_served_knows_what_was_lost_while_it_stands_by() -> None:
+def test_a_former_owner_reports_lost_commits_while_it_stands_by() -> None:
     machine = Machine()
     journal = machine.journal()
     owned = journal.own()
@@ -98,7 +98,7 @@ def test_no_broker_serves_before_an_operator_has_accepted_a_loss() -> None:
         again.close()
 
 
-def test_what_a_broker_knows_survives_its_restart(tmp_path: Path) -> None:
+def test_the_note_of_an_owner_survives_its_restart(tmp_path: Path) -> None:
     machine, notes = Machine(), str(tmp_path)
     owned = machine.journal(notes).own()
     add(owned.log)
@@ -111,7 +111,7 @@ def test_what_a_broker_knows_survives_its_restart(tmp_path: Path) -> None:
     machine.journal(notes).own().close()
 
 
-def test_what_a_standby_has_seen_survives_its_restart(tmp_path: Path) -> None:
+def test_the_note_of_a_standby_survives_its_restart(tmp_path: Path) -> None:
     machine, notes = Machine(), str(tmp_path)
     owned = machine.journal().own()
     add(owned.log)
@@ -126,8 +126,8 @@ def test_what_a_standby_has_seen_survives_its_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_block_that_was_never_safe_is_no_loss(tmp_path: Path, others: int) -> None:
-    """A commit's wait for the standby is cancelled, somebody reads the block, and it is gone with the primary."""
+def test_losing_a_block_that_was_never_safe_is_no_loss(tmp_path: Path, others: int) -> None:
+    """A commit's wait for the standby is cancelled, the block is read, and then it is lost with the primary."""
     machine, notes = Machine(), str(tmp_path)
     owned = machine.journal().own()
     add(owned.log)
@@ -151,7 +151,7 @@ def test_a_block_that_was_never_safe_is_no_loss(tmp_path: Path, others: int) -> 
         standby.own().close()
 
 
-def test_a_database_that_was_emptied_is_not_filled_again(tmp_path: Path) -> None:
+def test_an_emptied_database_is_not_refilled(tmp_path: Path) -> None:
     machine, notes = Machine(), str(tmp_path)
     owned = machine.journal(notes).own()
     add(owned.log)
@@ -168,12 +168,12 @@ def test_a_database_that_was_emptied_is_not_filled_again(tmp_path: Path) -> None
     machine.journal(notes).own().close()
 
 
-def test_a_note_that_can_not_be_read_is_said() -> None:
+def test_an_unreadable_note_is_reported() -> None:
     with pytest.raises(JournalRefused, match="note cannot be read: expected a note of the last block"):
         decode_note(b'{"identity": 5}', "note")
 
 
-def test_no_position_of_a_restored_database_is_used_again() -> None:
+def test_no_position_of_a_restored_database_is_reused() -> None:
     """The same backup is restored several times, so the database itself does not know the positions lost earlier."""
     machine = Machine()
     first = machine.journal().own()
@@ -195,7 +195,7 @@ def test_no_position_of_a_restored_database_is_used_again() -> None:
     assert len(used) == 27
 
 
-def test_blocks_in_the_place_of_lost_ones_are_noticed() -> None:
+def test_blocks_in_the_place_of_lost_ones_are_detected() -> None:
     machine = Machine()
     journal = machine.journal()
     owned = journal.own()
@@ -212,7 +212,7 @@ def test_blocks_in_the_place_of_lost_ones_are_noticed() -> None:
         add(owned.log)
 
 
-def test_an_epoch_that_was_lost_is_not_given_out_again() -> None:
+def test_a_lost_epoch_is_not_assigned_again() -> None:
     machine = Machine()
     first = machine.journal().own()
     first.close()
@@ -227,7 +227,7 @@ def test_an_epoch_that_was_lost_is_not_given_out_again() -> None:
         lost.lease.renew()
 
 
-def test_who_goes_on_to_its_next_epoch_does_not_meet_a_claim_that_was_lost() -> None:
+def test_an_owner_can_begin_its_next_epoch_after_a_claim_was_lost() -> None:
     machine = Machine()
     first = machine.journal().own()
     machine.replicate()
@@ -240,7 +240,7 @@ def test_who_goes_on_to_its_next_epoch_does_not_meet_a_claim_that_was_lost() -> 
     add(first.log)
 
 
-def test_a_block_is_looked_for_on_the_server_whose_settings_were_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_is_looked_up_on_the_server_whose_settings_were_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine()
     owned = machine.journal().own()
     add(owned.log)
@@ -255,7 +255,7 @@ def test_a_block_is_looked_for_on_the_server_whose_settings_were_seen(monkeypatc
     monkeypatch.setattr(SimDatabase, "facts", promoted)
     add(owned.log)
     assert owned.log.committed == 3
-    assert machine.server.tables.mark(1, 2) is not None, "it was sent again"
+    assert machine.server.tables.mark(1, 2) is not None, "it was resent"
 
 
 def test_a_checkpoint_of_lost_events_is_refused() -> None:
@@ -269,7 +269,7 @@ def test_a_checkpoint_of_lost_events_is_refused() -> None:
     assert owned.checkpoints.positions() == []
 
 
-def test_who_knows_a_checkpoint_of_lost_events_does_not_go_on_from_it() -> None:
+def test_a_standby_does_not_continue_from_a_checkpoint_of_lost_events() -> None:
     machine = Machine()
     owned = machine.journal().own()
     add(owned.log)
@@ -287,7 +287,7 @@ def test_who_knows_a_checkpoint_of_lost_events_does_not_go_on_from_it() -> None:
         list(standby.catch_up())
 
 
-def test_a_database_that_goes_away_while_it_is_taken_over_is_away() -> None:
+def test_a_database_lost_during_a_take_over_is_unavailable() -> None:
     machine = Machine()
 
     class Broken(SimDatabase):

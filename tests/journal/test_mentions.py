@@ -1,4 +1,4 @@
-"""Blocks with events about a message are found without reading all: the same as by reading each."""
+"""The search for blocks with events of a message finds the same blocks as reading all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Found = dict[int, list[int]]
 
 
 def one_by_one(reader: JournalReader) -> Found:
-    """The positions of all events about each message, from all blocks."""
+    """Return the positions of all events of each message, from all blocks."""
     found: Found = {}
     for block, _ in reader.read(reader.earliest, accept_loss=True):
         if block.has("message"):
@@ -29,7 +29,7 @@ def one_by_one(reader: JournalReader) -> Found:
 
 
 def events_about(reader: JournalReader, message: int, start: int, stop: int) -> list[int]:
-    """The same for one message, from the blocks that the search finds."""
+    """Return the positions for one message, from the blocks that the search finds."""
     found = []
     for block, _ in reader.mentions(message, start, stop):
         if block.has("message"):
@@ -43,7 +43,7 @@ def events_about(reader: JournalReader, message: int, start: int, stop: int) -> 
 def test_the_events_of_every_message_are_found(
     tmp_path: Path, seed: int, worth: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Through random clients, rolls, restarts and compaction; also of the numbers that stand in headers everywhere."""
+    """With random clients, rolls, restarts and compaction; also for numbers that appear in every header."""
     monkeypatch.setattr(mapped_segment, "WORTH_SCANNING", worth)
     monkeypatch.setattr(mapped_segment, "SCANNED_AT_ONCE", at_once)
     life = Life(tmp_path, seed).run(300)
@@ -62,7 +62,7 @@ def test_the_events_of_every_message_are_found(
 
 
 def test_only_blocks_with_the_message_are_found(tmp_path: Path) -> None:
-    """So that what it costs does not grow with the journal."""
+    """Therefore the cost does not grow with the journal."""
     Life(tmp_path, 3).run(400)
     reader = JournalReader(tmp_path)
     for message in range(1, 200):
@@ -70,8 +70,8 @@ def test_only_blocks_with_the_message_are_found(tmp_path: Path) -> None:
             assert message in block.column("message")
 
 
-def test_a_payload_that_looks_like_blocks_is_no_block(tmp_path: Path) -> None:
-    """Whoever publishes parts of a journal hides nothing, and is not taken for one."""
+def test_a_payload_that_looks_like_blocks_is_not_a_block(tmp_path: Path) -> None:
+    """A payload of journal bytes hides no events and is not read as blocks."""
     life = Life(tmp_path, 1).run(50)
     copied = (tmp_path / sorted(each.name for each in tmp_path.glob("*.seg"))[0]).read_bytes()[HEADER_SIZE:]
     whole = copied[: len(copied) // 8 * 8]
@@ -82,7 +82,7 @@ def test_a_payload_that_looks_like_blocks_is_no_block(tmp_path: Path) -> None:
     assert data[:4] == MAGIC
     expected = {message: mentions(data, 0, end, message) for message in range(1, 60)}
     assert any(expected.values())
-    # The same bytes inside of the last block, which is longer now: its own columns are where they were.
+    # The same bytes inside the last block, which is longer now; its own columns keep their place.
     last = end - ends[-1]
     longer = bytearray(whole[:end]) + whole[:last]
     longer[last + 8 : last + 12] = (ends[-1] + last).to_bytes(4, "little")
@@ -92,7 +92,7 @@ def test_a_payload_that_looks_like_blocks_is_no_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [8, 40, 72, 80, 88])
-def test_damaged_bytes_are_no_fault_of_ours(tmp_path: Path, cut: int) -> None:
+def test_damaged_bytes_do_not_fail_the_search(tmp_path: Path, cut: int) -> None:
     """The search accepts any bytes; reading the blocks reports damage."""
     Life(tmp_path, 2).run(60)
     segment = sorted(tmp_path.glob("*.seg"))[0].read_bytes()[HEADER_SIZE:]

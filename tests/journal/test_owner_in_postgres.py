@@ -41,14 +41,14 @@ LONG = os.environ.get("PENSTOCK_LONG") == "1"
 
 @pytest.fixture
 def url(postgres: Server) -> str:
-    """Of a journal that is not there yet."""
+    """Return the URL of a journal that does not exist yet."""
     return fresh_schema(postgres)
 
 
 # ---------------------------------------------------------------------------------------------------------- taking over
 
 
-def test_a_journal_has_one_owner_until_its_lease_has_run_out(url: str) -> None:
+def test_a_journal_has_one_owner_until_its_lease_expires(url: str) -> None:
     with owning(url, lease=600) as first:
         add(first.log, b"a")
         with pytest.raises(JournalOwned, match=r"in use by another broker: .* process") as refused:
@@ -60,7 +60,7 @@ def test_a_journal_has_one_owner_until_its_lease_has_run_out(url: str) -> None:
             assert payloads(second.log) == [b"a"]
 
 
-def test_a_lease_that_was_given_back_is_taken_at_once(url: str) -> None:
+def test_a_released_lease_is_taken_immediately(url: str) -> None:
     with owning(url) as first:
         add(first.log, b"a")
         first.lease.release()
@@ -72,7 +72,7 @@ def test_a_lease_that_was_given_back_is_taken_at_once(url: str) -> None:
             assert payloads(second.log) == [b"a", b"b"]
 
 
-def test_a_close_gives_the_lease_back(url: str) -> None:
+def test_closing_releases_the_lease(url: str) -> None:
     for letter in b"abc":
         with owning(url) as owned:
             add(owned.log, bytes([letter]))
@@ -80,7 +80,7 @@ def test_a_close_gives_the_lease_back(url: str) -> None:
         assert payloads(owned.log) == [b"a", b"b", b"c"]
 
 
-def test_who_takes_over_puts_a_fence_behind_the_last_block(url: str) -> None:
+def test_a_take_over_adds_a_fence_behind_the_last_block(url: str) -> None:
     with owning(url) as owned:
         add(owned.log, b"a")
     with owning(url) as owned:
@@ -90,7 +90,7 @@ def test_who_takes_over_puts_a_fence_behind_the_last_block(url: str) -> None:
         assert b"process" in bytes(fence.value("detail", 0))
 
 
-def test_an_owner_that_was_replaced_adds_nothing_and_says_so(url: str) -> None:
+def test_a_replaced_owner_adds_nothing_and_raises(url: str) -> None:
     with owning(url, lease=0.3) as zombie:
         add(zombie.log, b"a")
         time.sleep(0.4)
@@ -105,7 +105,7 @@ def test_an_owner_that_was_replaced_adds_nothing_and_says_so(url: str) -> None:
             assert payloads(owned.log) == [b"a", b"b"]
 
 
-def test_an_owner_that_was_replaced_changes_nothing_beside_the_log(url: str) -> None:
+def test_a_replaced_owner_changes_nothing_beside_the_log(url: str) -> None:
     with owning(url, lease=0.3) as zombie:
         for letter in b"abc":
             add(zombie.log, bytes([letter]), roll=True)
@@ -127,7 +127,7 @@ def test_an_owner_that_was_replaced_changes_nothing_beside_the_log(url: str) -> 
 
 
 def test_a_stopped_owner_blocks_no_other_broker(postgres: Server, url: str) -> None:
-    """Locks in the database must not wait for a client."""
+    """Database locks must not be held while waiting for a client."""
 
     def work(owned: OwnedDatabase) -> None:
         add(owned.log, b"a", roll=True)
@@ -151,7 +151,7 @@ def test_a_stopped_owner_blocks_no_other_broker(postgres: Server, url: str) -> N
                 if not working.is_alive():
                     proxy.hold_at_statement(NEVER)
                     break
-                with owning(url) as owned:  # which would give up waiting for a lock
+                with owning(url) as owned:  # an owner gives up waiting for a lock
                     work(owned)
                     assert owned.log.kept() == []
                 proxy.release()
@@ -159,7 +159,7 @@ def test_a_stopped_owner_blocks_no_other_broker(postgres: Server, url: str) -> N
     assert number > 8
 
 
-def test_two_that_make_the_same_journal(url: str) -> None:
+def test_two_brokers_create_the_same_journal(url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         tries = [pool.submit(journal_at(url).own) for _ in range(4)]
     owned = [each.result() for each in tries if each.exception() is None]
@@ -168,8 +168,8 @@ def test_two_that_make_the_same_journal(url: str) -> None:
     owned[0].close()
 
 
-def test_two_that_make_room_for_the_same_blocks(url: str) -> None:
-    """A client that was killed leaves its statement behind, and the next one sends the same."""
+def test_two_clients_create_the_same_partition(url: str) -> None:
+    """A killed client leaves its statement running, and the next client sends the same one."""
     journal_at(url).own().close()
     databases = [journal_at(url)._connect() for _ in range(2)]
     together = Barrier(2)
@@ -201,8 +201,8 @@ def test_every_append_renews_the_lease(url: str) -> None:
         assert owned.lease.deadline > deadline
 
 
-def test_taking_over_may_be_cut_off_anywhere(postgres: Server, url: str) -> None:
-    """It is done or can be done again at once, by the same broker, whose lease may run already."""
+def test_a_take_over_may_be_interrupted_anywhere(postgres: Server, url: str) -> None:
+    """It is either complete or can be retried immediately by the same broker, whose lease may already run."""
     with owning(url) as owned:
         add(owned.log, b"a")
     claimed = 0
@@ -231,14 +231,14 @@ def test_taking_over_may_be_cut_off_anywhere(postgres: Server, url: str) -> None
 
 @pytest.fixture
 def proxied(postgres: Server, url: str) -> Iterator[tuple[DatabaseProxy, OwnedDatabase]]:
-    """An owner whose connections can be cut."""
+    """Yield an owner whose connections can be cut."""
     with database_proxy(postgres.port) as proxy, owning(proxy.url(url)) as owned:
         yield proxy, owned
 
 
 @pytest.mark.parametrize("roll", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_commit_whose_answer_is_lost_is_there_once(
+def test_a_commit_whose_answer_is_lost_is_stored_once(
     proxied: tuple[DatabaseProxy, OwnedDatabase], when: str, roll: bool
 ) -> None:
     proxy, owned = proxied
@@ -274,7 +274,7 @@ def test_a_commit_without_an_answer_is_not_confirmed_after_a_take_over(
     monkeypatch.setattr("penstock.journal.postgresql.writer.PATIENCE", 0.2)
     with database_proxy(postgres.port) as proxy, owning(proxy.url(url), lease=0.3) as zombie:
         add(zombie.log, b"a")
-        add(zombie.log, b"a")  # from now on the statement is prepared, and the first that is sent
+        add(zombie.log, b"a")  # from now on the statement is prepared and sent first
         proxy.cut_at_statement(1, "after")
         proxy.target = 1
         with pytest.raises(LogAway):
@@ -291,7 +291,7 @@ def test_a_commit_without_an_answer_is_not_confirmed_after_a_take_over(
 # --------------------------------------------------------------------------------------------------------- lost commits
 
 
-def test_a_database_that_has_lost_commits_is_noticed(url: str) -> None:
+def test_lost_commits_are_detected(url: str) -> None:
     with owning(url) as owned:
         for letter in b"abc":
             add(owned.log, bytes([letter]))
@@ -303,7 +303,7 @@ def test_a_database_that_has_lost_commits_is_noticed(url: str) -> None:
             owned.lease.renew()
 
 
-def test_lost_commits_are_noticed_also_when_another_owner_has_gone_past_them(url: str) -> None:
+def test_lost_commits_are_detected_even_if_another_owner_has_gone_past_them(url: str) -> None:
     with owning(url) as first:
         for letter in b"abc":
             add(first.log, bytes([letter]))
@@ -348,7 +348,7 @@ def test_positions_resume_higher_on_a_server_that_was_promoted(url: str) -> None
         assert [extent.first for extent in owned.log.extents()] == [1, resumed]
 
 
-def test_blocks_that_are_missing_stop_the_start(url: str) -> None:
+def test_missing_blocks_stop_the_start(url: str) -> None:
     with owning(url) as owned:
         for letter in b"abc":
             add(owned.log, bytes([letter]), roll=letter == ord("b"))
@@ -360,7 +360,7 @@ def test_blocks_that_are_missing_stop_the_start(url: str) -> None:
 # ---------------------------------------------------------------------------------------------------------- standing by
 
 
-def test_a_standby_gives_every_block_once(url: str) -> None:
+def test_a_standby_returns_every_block_once(url: str) -> None:
     seen: list[Block] = []
     with owning(url) as owned:
         standby = journal_at(url).stand_by()
@@ -381,7 +381,7 @@ def test_a_standby_gives_every_block_once(url: str) -> None:
     standby.close()
 
 
-def test_a_standby_that_was_overtaken_by_trimming_begins_with_the_checkpoint(url: str) -> None:
+def test_a_standby_overtaken_by_trimming_starts_from_the_checkpoint(url: str) -> None:
     with owning(url) as owned:
         standby = journal_at(url).stand_by()
         for letter in b"abcd":
@@ -399,7 +399,7 @@ def test_a_standby_that_was_overtaken_by_trimming_begins_with_the_checkpoint(url
 # ------------------------------------------------------------------------------------------------------------- trimming
 
 
-def test_what_is_trimmed_is_dropped(url: str) -> None:
+def test_trimmed_extents_are_dropped(url: str) -> None:
     with owning(url) as owned:
         for letter in b"abcdef":
             add(owned.log, bytes([letter]), roll=True)
@@ -414,7 +414,7 @@ def test_what_is_trimmed_is_dropped(url: str) -> None:
         assert payloads(owned.log) == [b"d", b"e", b"f"]
 
 
-def test_what_somebody_reads_is_dropped_later(url: str) -> None:
+def test_extents_being_read_are_dropped_later(url: str) -> None:
     base, _, schema = url.partition("?schema=")
     with owning(url) as owned, psycopg.connect(base) as reading:
         for letter in b"abc":
@@ -433,8 +433,8 @@ def test_what_somebody_reads_is_dropped_later(url: str) -> None:
 # ----------------------------------------------------------------------------------------------- a synchronous standby
 
 
-def test_a_commit_whose_wait_for_the_standby_was_cut_short_is_not_confirmed() -> None:
-    """The server says so by a warning alone, which the role's settings would hide, and the block is there meanwhile."""
+def test_a_commit_whose_wait_for_the_standby_was_cancelled_is_not_confirmed() -> None:
+    """The server only sends a warning, which the role's settings would hide, and the block is already visible."""
     with running_pair() as pair:
         pair.primary.execute("alter role penstock set client_min_messages = error")
         url = fresh_schema(pair.primary)
@@ -460,8 +460,8 @@ def test_a_commit_whose_wait_for_the_standby_was_cut_short_is_not_confirmed() ->
 # ------------------------------------------------------------------------------------------------- renewing beside it
 
 
-def test_the_lease_is_kept_while_an_append_takes_long(url: str) -> None:
-    """As over a slow link, or while others hold up the table."""
+def test_the_lease_is_renewed_during_a_slow_append(url: str) -> None:
+    """For example over a slow link, or while the table is locked."""
     base, _, schema = url.partition("?schema=")
     with owning(url, lease=600) as owned, psycopg.connect(base) as locker, ThreadPoolExecutor(1) as pool:
         add(owned.log, b"a")
@@ -479,13 +479,13 @@ def test_the_lease_is_kept_while_an_append_takes_long(url: str) -> None:
         assert payloads(owned.log) == [b"a", b"b"]
 
 
-def test_a_lease_that_was_given_back_is_not_renewed_by_who_comes_late(url: str) -> None:
+def test_a_late_renewal_does_not_renew_a_released_lease(url: str) -> None:
     with owning(url, lease=600) as first:
         owned = first
         database, epoch = first.log._connections.lease, first.log.epoch
         first.lease.release()
         assert not first.lease.keep()
-        assert database.renew(epoch, 600, 1) is None, "it was sent before, and arrives now"
+        assert database.renew(epoch, 600, 1) is None, "it was sent earlier and arrives now"
         assert owned.lease.deadline < time.monotonic()
         with owning(url) as second:
             assert second.log.epoch > epoch

@@ -1,4 +1,4 @@
-"""How a message was published is known wherever its row lies: staged, recent, on disk, or in a copy."""
+"""The published properties of a message are found wherever its row is: staged, recent, on disk, or in a copy."""
 
 from __future__ import annotations
 

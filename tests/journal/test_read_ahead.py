@@ -14,13 +14,13 @@ EXTENT = 1
 
 
 def row(position: int, size: int = 10) -> BlockRow:
-    """A block with one event at a position."""
+    """Return a block with one event at this position."""
     fence = OneEvent.make(position, Kind.STARTED, 0, b"x" * size)
     data = encode(fence, 1, 0, synced=True).data
     return BlockRow(EXTENT, position, position + 1, 1, 0, data)
 
 
-def test_the_event_loop_is_given_what_is_here_and_never_waits() -> None:
+def test_the_event_loop_gets_only_fetched_blocks_and_never_waits() -> None:
     asked = []
 
     def fetch(extent: int, position: int, size: int) -> list[BlockRow]:
@@ -36,7 +36,7 @@ def test_the_event_loop_is_given_what_is_here_and_never_waits() -> None:
     ahead.close()
 
 
-def test_a_block_is_found_though_others_push_it_out_of_the_cache_meanwhile() -> None:
+def test_a_block_evicted_from_the_cache_meanwhile_is_still_found() -> None:
     def fetch(extent: int, position: int, size: int) -> list[BlockRow]:
         for other in range(100, 100 + KEPT_BLOCKS + 1):
             keep(ahead.cache, row(other, KEPT_BYTES))
@@ -47,7 +47,7 @@ def test_a_block_is_found_though_others_push_it_out_of_the_cache_meanwhile() -> 
     ahead.close()
 
 
-def test_more_is_fetched_at_a_time_as_long_as_it_is_asked_for_in_order() -> None:
+def test_sequential_reads_fetch_more_at_a_time() -> None:
     sizes: list[int] = []
 
     def fetch(extent: int, position: int, size: int) -> list[BlockRow]:
@@ -63,7 +63,7 @@ def test_more_is_fetched_at_a_time_as_long_as_it_is_asked_for_in_order() -> None
 
 
 def found(ahead: ReadAhead, position: int) -> int | None:
-    """Where the block begins that has a position."""
+    """Return the first position of the block that contains this one."""
     block = ahead.find(EXTENT, position)
     return block.first if block is not None else None
 
@@ -87,7 +87,7 @@ def keep(cache: BlockCache, block: BlockRow) -> None:
     cache.add(block.extent, block.first, block.end, block.data)
 
 
-def test_those_that_were_asked_for_longest_ago_go_first() -> None:
+def test_the_least_recently_read_are_evicted_first() -> None:
     cache = BlockCache(limit=5 * len(row(1, 1000).data))
     for position in range(1, 6):
         keep(cache, row(position, 1000))

@@ -22,7 +22,7 @@ LATER = NOW + 3_600_000_000
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A journal of two segments, the second of which was begun after the first."""
+    """Return a journal of two segments, the second of which began after the first."""
     make_journal(str(tmp_path / "data"))
     return tmp_path / "data"
 
@@ -34,7 +34,7 @@ def flip(file: Path, at: int) -> None:
 
 
 def repair(folder: Path) -> list[tuple[int, int]]:
-    """Repair it, which must suffice. Returns what was lost."""
+    """Repair the journal, which must suffice. Returns the losses."""
     disk = RealDisk(str(folder))
     todo = plan(disk, survey(disk))
     assert not todo.idle
@@ -44,7 +44,7 @@ def repair(folder: Path) -> list[tuple[int, int]]:
 
 
 def positions(folder: Path) -> list[int]:
-    """Opened as a broker does: the positions of all events."""
+    """Open it as a broker would. Returns the positions of all events."""
     opened = open_folder(RealDisk(str(folder)), LATER, min_free=0)
     opened.engine.commit(LATER)
     found = [position for block in opened.engine.log.read(0) for position in range(block.first, block.end)]
@@ -83,7 +83,7 @@ def test_blocks_after_a_loss_are_rechained_and_the_next_segment_stays_unchanged(
     assert positions(folder)[:7] == list(range(12, 19))
 
 
-def test_a_lost_segment_is_bridged_to_what_the_next_one_names(folder: Path) -> None:
+def test_a_lost_segment_is_bridged_to_the_checksum_the_next_one_expects(folder: Path) -> None:
     positions(folder)  # a third segment
     _, second, third = sorted(folder.glob("*.seg"))
     second.unlink()
@@ -96,7 +96,7 @@ def test_a_lost_segment_is_bridged_to_what_the_next_one_names(folder: Path) -> N
     assert third.read_bytes() == before
 
 
-def test_a_segment_that_was_repaired_is_repaired_again(folder: Path) -> None:
+def test_a_repaired_segment_can_be_repaired_again(folder: Path) -> None:
     first, second = sorted(folder.glob("*.seg"))
     before = second.read_bytes()
     flip(first, first.read_bytes().index(b"xxxx"))
@@ -109,8 +109,8 @@ def test_a_segment_that_was_repaired_is_repaired_again(folder: Path) -> None:
     assert positions(folder)[:7] == list(range(12, 19))
 
 
-def test_a_segment_that_was_repaired_loses_its_footer(folder: Path) -> None:
-    """The checksum that the next one expects is unknown, so it is rechained, and nothing is lost."""
+def test_a_repaired_segment_loses_its_footer(folder: Path) -> None:
+    """The checksum that the next segment expects is unknown, so it is rechained, and nothing is lost."""
     first, second = sorted(folder.glob("*.seg"))
     flip(first, first.read_bytes().index(b"xxxx"))
     repair(folder)
@@ -121,7 +121,7 @@ def test_a_segment_that_was_repaired_loses_its_footer(folder: Path) -> None:
     assert positions(folder)[:7] == list(range(12, 19))
 
 
-def test_another_segment_in_the_place_of_the_next_is_noticed_behind_a_repaired_one(folder: Path) -> None:
+def test_a_foreign_segment_behind_a_repaired_one_is_detected(folder: Path) -> None:
     first, second = sorted(folder.glob("*.seg"))
     flip(first, first.read_bytes().index(b"xxxx"))
     repair(folder)

@@ -24,7 +24,7 @@ from support.postgres import fresh_schema, running_server
 
 @pytest.fixture
 def url(postgres: Server) -> str:
-    """Of a journal that is not there yet."""
+    """Return the URL of a journal that does not exist yet."""
     return fresh_schema(postgres)
 
 
@@ -33,14 +33,14 @@ def schema_of(url: str) -> str:
 
 
 def own_with(url: str, folder: Path) -> OwnedDatabase:
-    """Own it as a broker with a folder of its own does."""
+    """Own the journal as a broker with its own folder does."""
     owned = open_journal(url, OwnerOptions(notes=str(folder))).own()
     assert isinstance(owned, OwnedDatabase)
     owned.begin()
     return owned
 
 
-def test_a_restored_database_uses_no_position_again(postgres: Server, url: str) -> None:
+def test_a_restored_database_reuses_no_position(postgres: Server, url: str) -> None:
     with owning(url) as owned:
         add(owned.log, b"a")
     backup = dump(url)
@@ -63,7 +63,7 @@ def test_a_restored_database_uses_no_position_again(postgres: Server, url: str) 
     assert [block.block.first for block in reader.read(2)][-1] > lost
 
 
-def test_who_knows_what_a_restored_database_has_lost_says_so_until_an_operator_accepts_it(
+def test_a_broker_reports_losses_of_a_restore_until_an_operator_accepts_them(
     postgres: Server, url: str, tmp_path: Path
 ) -> None:
     owned = own_with(url, tmp_path)
@@ -90,7 +90,7 @@ def test_who_knows_what_a_restored_database_has_lost_says_so_until_an_operator_a
     owned.close()
 
 
-def test_a_schema_that_was_dropped_is_not_made_again(postgres: Server, url: str, tmp_path: Path) -> None:
+def test_a_dropped_schema_is_not_recreated(postgres: Server, url: str, tmp_path: Path) -> None:
     owned = own_with(url, tmp_path)
     add(owned.log, b"a")
     owned.close()
@@ -103,7 +103,7 @@ def test_a_schema_that_was_dropped_is_not_made_again(postgres: Server, url: str,
     own_with(url, tmp_path).close()
 
 
-def test_a_server_that_was_restored_from_a_snapshot_of_its_disk_uses_no_position_again(tmp_path: Path) -> None:
+def test_a_server_restored_from_a_disk_snapshot_reuses_no_position(tmp_path: Path) -> None:
     with running_server() as server:
         url = fresh_schema(server)
         with owning(url) as owned:
@@ -126,8 +126,8 @@ def test_a_server_that_was_restored_from_a_snapshot_of_its_disk_uses_no_position
             assert min(extent.first for extent in owned.log.extents()[1:]) not in lost
 
 
-def test_what_was_only_lost_for_an_owner_is_as_it_was(postgres: Server, url: str, tmp_path: Path) -> None:
-    """A backup that has all that anybody knows is not a loss."""
+def test_a_restore_without_lost_events_is_accepted(postgres: Server, url: str, tmp_path: Path) -> None:
+    """Restoring a backup that contains every known event is not a loss."""
     owned = own_with(url, tmp_path)
     add(owned.log, b"a")
     owned.close()
@@ -137,7 +137,7 @@ def test_what_was_only_lost_for_an_owner_is_as_it_was(postgres: Server, url: str
     owned.close()
 
 
-def test_an_empty_journal_that_was_restored_does_not_begin_at_the_first_position(postgres: Server, url: str) -> None:
+def test_a_restored_empty_journal_does_not_begin_at_the_first_position(postgres: Server, url: str) -> None:
     open_journal(url).tools().create()
     backup = dump(url)
     with owning(url) as owned:
@@ -150,14 +150,14 @@ def test_an_empty_journal_that_was_restored_does_not_begin_at_the_first_position
 
 
 def of_folder(backup: str, url: str) -> str:
-    """Restored to a folder."""
+    """Restore the backup to a folder."""
     done = penstock_here("restore", backup, f"{backup}-restored")
     assert done.code == 0, done.err
     return f"{backup}-restored"
 
 
 def of_copy(backup: str, url: str) -> str:
-    """A folder that was copied by hand."""
+    """Copy the backup's folder by hand."""
     shutil.copytree(backup, f"{backup}-restored")
     os.unlink(f"{backup}-restored/backup.json")
     done = penstock_here("journal", "accept-loss", "--yes", f"{backup}-restored")
@@ -166,7 +166,7 @@ def of_copy(backup: str, url: str) -> str:
 
 
 def of_database(backup: str, url: str) -> str:
-    """Restored to a database."""
+    """Restore the backup to a database."""
     done = penstock_here("restore", backup, url)
     assert done.code == 0, done.err
     return url
@@ -174,7 +174,7 @@ def of_database(backup: str, url: str) -> str:
 
 @pytest.mark.parametrize("way", [of_folder, of_copy, of_database])
 @pytest.mark.parametrize("before", [0, 2])
-def test_a_backup_that_is_restored_uses_no_position_again(
+def test_a_restored_backup_reuses_no_position(
     tmp_path: Path, url: str, way: Callable[[str, str], str], before: int
 ) -> None:
     folder = str(tmp_path / "data")
@@ -210,7 +210,7 @@ def test_a_backup_that_is_restored_uses_no_position_again(
     restored.own().close()
 
 
-def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
     owned = open_journal(str(tmp_path / "data")).own()
     owned.begin()
     done = penstock_here("journal", "accept-loss", "--yes", str(tmp_path / "data"))
@@ -218,7 +218,7 @@ def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     owned.close()
 
 
-def test_a_folder_without_a_note_has_nothing_to_forget(tmp_path: Path, url: str) -> None:
+def test_a_folder_without_a_note_has_no_loss_to_accept(tmp_path: Path, url: str) -> None:
     assert forget(str(tmp_path)) is None
     (tmp_path / NAME).write_text("nonsense")
     assert forget(str(tmp_path)) is None
@@ -227,6 +227,6 @@ def test_a_folder_without_a_note_has_nothing_to_forget(tmp_path: Path, url: str)
     assert (done.code, "knows no journal" in done.out) == (0, True)
 
 
-def test_a_journal_that_is_owned_is_not_put_back(url: str) -> None:
+def test_an_owned_journal_is_not_restored(url: str) -> None:
     with owning(url), pytest.raises(JournalOwned):
         open_journal(url).tools().accept_loss()

@@ -1,4 +1,4 @@
-"""Schemas may have any name: it is quoted wherever it comes into a statement, and in every URL that is shown."""
+"""Schemas may have any name: it is quoted in every statement and in every URL in the output."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_schema_may_have_any_name(tmp_path: Path, database: str, name: str) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_shown_is_a_url_that_a_shell_takes(postgres: Server, name: str) -> None:
+def test_printed_urls_can_be_pasted_into_a_shell(postgres: Server, name: str) -> None:
     with pytest.raises(LogError) as refused:
         open_journal(url_of(postgres.url(), name)).tools().info()
     command = str(refused.value).partition("penstock journal init ")[2].partition(" makes one")[0]

@@ -1,4 +1,4 @@
-"""Whatever a role, a database or a server has as settings, now or while a broker runs: the journal keeps its promises.
+"""The journal keeps its promises whatever the settings of a role, database or server, also if they change meanwhile.
 
 Directly, and through a real PgBouncer in transaction mode, which hands each transaction to another session.
 """
@@ -24,7 +24,7 @@ from support.postgres import fresh_schema, running_pair
 from support.roles import END, PASSWORD, Role, role_of
 
 LONG = os.environ.get("PENSTOCK_LONG") == "1"
-#: What would undo a promise, or keep a journal from working, if a session had it.
+#: Settings that would break a promise or stop a journal from working if a session used them.
 HOSTILE = {
     "client_min_messages": "error",
     "exit_on_error": "on",
@@ -38,7 +38,7 @@ HOSTILE = {
     "standard_conforming_strings": "off",
     "synchronous_commit": "off",
 }
-#: Notes what each setting is in the transaction that changes a table; and every change takes longer than the timeouts.
+#: Records each setting in every transaction that changes a table; each change takes longer than the timeouts.
 WATCH = """
 create table public.noted (setting text, value text);
 create function public.note() returns trigger language plpgsql as $$
@@ -55,14 +55,14 @@ WATCHED = ("blocks", "checkpoints", "named_values")
 
 @pytest.fixture
 def role(postgres: Server) -> Iterator[Role]:
-    """One that is gone after the test."""
+    """Yield a role that is dropped after the test."""
     with role_of(postgres, "set_up") as found:
         yield found
 
 
 @pytest.fixture(params=["directly", "pooled"])
 def way(request: pytest.FixtureRequest, role: Role) -> Iterator[Role]:
-    """The same role, through a pooler or not."""
+    """Yield the same role, with and without a pooler."""
     if request.param == "directly":
         yield role
         return
@@ -71,7 +71,7 @@ def way(request: pytest.FixtureRequest, role: Role) -> Iterator[Role]:
 
 
 def work(owned: OwnedDatabase) -> None:
-    """What changes all tables."""
+    """Change all tables."""
     for payload in (b"a", b"b"):
         add(owned.log, payload)
     add(owned.log, b"c" * 2**20, roll=True)
@@ -109,7 +109,7 @@ def noted(role: Role) -> set[tuple[object, ...]]:
     return set(role.execute("select distinct setting, value from public.noted"))
 
 
-def test_settings_of_the_role_hold_for_no_commit(way: Role) -> None:
+def test_settings_of_the_role_affect_no_commit(way: Role) -> None:
     with owning(way.url, lease=60):
         pass
     watch(way)
@@ -123,17 +123,17 @@ def test_settings_of_the_role_hold_for_no_commit(way: Role) -> None:
     assert noted(way) == expected()
 
 
-def test_settings_that_are_changed_meanwhile_hold_for_no_commit(way: Role) -> None:
+def test_settings_changed_meanwhile_affect_no_commit(way: Role) -> None:
     with owning(way.url, lease=60) as owned:
         add(owned.log, b"before")
         watch(way)
         set_all(way, HOSTILE)
-        way.execute(END)  # directly that is a new connection; behind the pooler only the sessions are others
+        way.execute(END)  # without a pooler this needs a new connection; with one only the sessions change
         work(owned)
     assert noted(way) == expected()
 
 
-def test_a_server_that_is_reloaded_changes_no_commit(role: Role) -> None:
+def test_reloading_the_server_affects_no_commit(role: Role) -> None:
     with owning(role.url, lease=60) as owned:
         add(owned.log, b"before")
         watch(role)
@@ -149,7 +149,7 @@ def test_a_server_that_is_reloaded_changes_no_commit(role: Role) -> None:
     assert noted(role) == expected()
 
 
-def test_what_commits_wait_for_stays_what_it_was_at_first(way: Role) -> None:
+def test_commits_keep_waiting_for_the_initial_standbys(way: Role) -> None:
     way.execute("alter role {role} set synchronous_commit = remote_apply")
     with owning(way.url, lease=60) as owned:
         watch(way)
@@ -161,14 +161,14 @@ def test_what_commits_wait_for_stays_what_it_was_at_first(way: Role) -> None:
 
 
 def owns(url: str) -> bool:
-    """Whether the journal can be had. A pooler may not have noticed yet that its sessions have ended."""
+    """Whether the journal can be owned. A pooler may not have detected yet that its sessions have ended."""
     with suppress(LogAway), owning(url) as owned:
         add(owned.log, b"a")
         return True
     return False
 
 
-def test_a_role_that_is_read_only_is_waited_for(way: Role) -> None:
+def test_a_take_over_waits_while_the_role_is_read_only(way: Role) -> None:
     with owning(way.url):
         pass
     way.execute("alter role {role} set default_transaction_read_only = on")
@@ -191,16 +191,16 @@ def test_a_policy_that_hides_rows_is_an_error(way: Role) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- one by one
 
-#: Settings that say what a session is, not how it works; or that make the server write files for developers.
+#: Settings that identify a session rather than change it, or that make the server write files for developers.
 _OTHERS = {"role", "session_authorization", "client_encoding", "debug_discard_caches", "session_preload_libraries"}
 _OTHERS |= {"local_preload_libraries", "wal_consistency_checking", "transaction_isolation", "transaction_read_only"}
 _OTHERS |= {"transaction_deferrable", "is_superuser", "seed", "default_transaction_read_only", "dynamic_library_path"}
-#: So many settings are tried at a time.
+#: The number of settings to try at a time.
 TOGETHER = 1 if LONG else 12
 
 
 def every_value(server: Server) -> list[tuple[str, str]]:
-    """Each setting that a role can have, with each of its values, or with the least and the most."""
+    """Return each setting that a role can have, with each of its values or with its minimum and maximum."""
     rows = server.execute(
         "select name, vartype, coalesce(enumvals, '{}'), min_val, max_val from pg_settings"
         " where context in ('user', 'superuser') order by name"
@@ -215,7 +215,7 @@ def every_value(server: Server) -> list[tuple[str, str]]:
 
 
 def test_no_setting_of_a_role_keeps_a_journal_from_working(role: Role) -> None:
-    """Generated from what the server has, a few at a time: those that matter are set, and no others matter."""
+    """Try all settings of the server, a few at a time: sessions set those that matter; the rest have no effect."""
     left = every_value(role.server)
     assert len(left) > 200
     with owning(role.url):
@@ -228,7 +228,7 @@ def test_no_setting_of_a_role_keeps_a_journal_from_working(role: Role) -> None:
         left = [each for each in left if some.get(each[0]) != each[1]]
         with ExitStack() as undoing:
             for name, value in some.items():
-                with suppress(psycopg.DataError):  # the machine does not allow for so much of it
+                with suppress(psycopg.DataError):  # the machine does not allow such a large value
                     role.execute(f"alter role {{role}} set {name} = '{value}'")
                 undoing.callback(role.execute, f"alter role {{role}} reset {name}")
             with owning(role.url, lease=60) as owned:
@@ -240,7 +240,7 @@ def test_no_setting_of_a_role_keeps_a_journal_from_working(role: Role) -> None:
 # ------------------------------------------------------------------------------------------------------------- poolers
 
 
-def test_a_pooler_that_is_out_of_places_is_waited_for(role: Role) -> None:
+def test_a_take_over_waits_for_a_full_pooler(role: Role) -> None:
     with pgbouncer(role.server, {role.name: PASSWORD}, max_client_conn=1) as pooler:
         url = pooler.url(role.url)
         with pytest.raises(LogDenied, match="no more connections allowed"):
@@ -256,13 +256,13 @@ def test_a_pooler_that_is_out_of_places_is_waited_for(role: Role) -> None:
 
 @contextmanager
 def pooled_pair() -> Iterator[tuple[str, Server, Server, Pooler]]:
-    """The URL of a journal on a primary with a synchronous standby, through a pooler."""
+    """Yield the URL of a journal on a primary with a synchronous standby, through a pooler."""
     with running_pair() as pair, pgbouncer(pair.primary) as pooler:
         yield pooler.url(fresh_schema(pair.primary)), pair.primary, pair.standby, pooler
 
 
-def test_a_pooled_commit_whose_wait_for_the_standby_was_cut_short_is_not_confirmed() -> None:
-    """The server says so by a warning alone, which the role's settings would hide."""
+def test_a_pooled_commit_whose_wait_for_the_standby_was_cancelled_is_not_confirmed() -> None:
+    """The server only sends a warning, which the role's settings would hide."""
     with pooled_pair() as (url, primary, standby, _):
         primary.execute("alter role penstock set client_min_messages = error")
         with owning(url, lease=60) as owned:

@@ -25,14 +25,14 @@ HEADER = bytes(64)
 
 
 class Script:
-    """Statements as brokers would make them, and others that must be refused; the same again from a seed."""
+    """Statements as brokers send them, and invalid ones that must be refused, generated from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.epoch = self.head = self.extent = 0
 
     def next(self) -> tuple[str, tuple[Any, ...]]:
-        """The name of a method, and its arguments."""
+        """Return the name of a method and its arguments."""
         random = self.random
         epoch = self.epoch - (random.random() < 0.1)
         name = random.choice(
@@ -91,7 +91,7 @@ class Script:
         )
 
     def learn(self, row: ShardRow) -> None:
-        """What the journal's row says now."""
+        """Record the current row of the journal."""
         self.epoch, self.head, self.extent = row.epoch, row.head, row.extent
 
 
@@ -99,7 +99,7 @@ READS = ["shard", "extents", "blocks", "mark", "checkpoints", "checkpoint", "put
 
 
 def ask(database: Database, name: str, arguments: tuple[Any, ...]) -> Any:
-    """The answer, without what must differ."""
+    """Return the answer without the parts that must differ."""
     if name == "append" and len(arguments) == 6:
         database.prepare(arguments[2].first)
     try:
@@ -112,7 +112,7 @@ def ask(database: Database, name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_both_answer_alike(postgres: Server, seed: int) -> None:
+def test_both_give_the_same_answers(postgres: Server, seed: int) -> None:
     real = PostgresDatabase(parse_address(fresh_schema(postgres)))
     simulated = SimDatabase(SimServer(lambda: 1000.0))
     script = Script(seed)

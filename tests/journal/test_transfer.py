@@ -1,4 +1,4 @@
-"""Copying a journal between folders and databases: byte for byte, checked, and again after it was interrupted."""
+"""Copying a journal between folders and databases: byte for byte, verified, and repeatable after interruptions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from support.commands import COMMAND, environment, penstock_here
 from support.databaseproxy import database_proxy
 from support.folders import Life
 
-#: What a copied folder has that is as it was.
+#: The files that a copied folder keeps unchanged.
 SAME = ("*.seg", "*.ckpt", "readers.json", "tokens.json")
 
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of some segments, two checkpoints, readers and tokens, whose broker was stopped."""
+    """Return a folder with some segments, two checkpoints, readers and tokens, after its broker was stopped."""
     life = Life(tmp_path_factory.mktemp("lived") / "data", 7).run(400)
     life.checkpoint()
     life.run(200)
@@ -55,11 +55,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 class Cut(Exception):
-    """The copy ends here."""
+    """The copy is interrupted here."""
 
 
 def cutting(after: int) -> AbstractContextManager[Progress] | object:
-    """Progress that ends the copy after so many bytes."""
+    """Return a progress that interrupts the copy after this percentage."""
 
     @contextmanager
     def measure(title: str, total: int) -> Iterator[Progress]:
@@ -81,7 +81,7 @@ def folder_of(path: Path) -> Journal:
 
 
 class TestThereAndBack:
-    def test_every_file_is_as_it_was(self, lived: Path, database: str, tmp_path: Path) -> None:
+    def test_every_file_is_unchanged(self, lived: Path, database: str, tmp_path: Path) -> None:
         there = copied(folder_of(lived), open_journal(database))
         assert there.extents == len(list(lived.glob("*.seg"))) > 3
         back = copied(open_journal(database), folder_of(tmp_path / "back"))
@@ -104,7 +104,7 @@ class TestThereAndBack:
         assert (there.position, there.meta) == (here.position, here.meta)
         new.close()
 
-    def test_what_a_repair_gave_up_stays_given_up(self, lived: Path, database: str, tmp_path: Path) -> None:
+    def test_losses_of_a_repair_stay_accepted(self, lived: Path, database: str, tmp_path: Path) -> None:
         damaged = tmp_path / "damaged"
         shutil.copytree(lived, damaged)
         segment = sorted(damaged.glob("*.seg"))[1]
@@ -150,7 +150,7 @@ class TestInterrupted:
 
 
 class TestRefused:
-    def test_a_folder_with_something_in_it(self, lived: Path, tmp_path: Path) -> None:
+    def test_a_folder_that_is_not_empty(self, lived: Path, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(JournalRefused, match="is not empty: a journal is copied into a new folder"):
             copied(folder_of(lived), folder_of(tmp_path))
@@ -180,13 +180,13 @@ class TestRefused:
                 copied(source, target)
         owner.close()
 
-    def test_a_folder_that_is_none(self, database: str, tmp_path: Path) -> None:
+    def test_a_missing_folder(self, database: str, tmp_path: Path) -> None:
         with pytest.raises(JournalRefused, match="is not a journal"):
             copied(folder_of(tmp_path), open_journal(database))
 
 
 class TestByTheCommand:
-    def test_init_makes_a_journal_once(self, database: str) -> None:
+    def test_init_creates_a_journal_once(self, database: str) -> None:
         where = database.replace(f":{urlsplit(database).password}@", "@")
         made = penstock_here("journal", "init", f"{database}?schema=orders")
         assert made == (0, f"{where}?schema=orders has a new journal.\n", "")
@@ -196,7 +196,7 @@ class TestByTheCommand:
         assert open_journal(f"{database}?schema=orders").tools().info() == facts
 
     @pytest.mark.parametrize("to_database", [True, False])
-    def test_one_that_is_killed_goes_on(
+    def test_a_killed_copy_can_be_continued(
         self, lived: Path, postgres: Server, database: str, tmp_path: Path, to_database: bool
     ) -> None:
         if not to_database:

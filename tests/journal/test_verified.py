@@ -1,4 +1,4 @@
-"""Checksums are looked at once by each reader."""
+"""Each reader verifies every checksum once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = OwnerOptions(extent_bytes=20_000, reserve=4096)
 
 
 class TestRuns:
-    def test_they_join(self) -> None:
+    def test_adjacent_ranges_join(self) -> None:
         found = Verified()
         found.add(10, 20)
         found.add(30, 40)
@@ -35,7 +35,7 @@ class TestRuns:
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The offsets of the blocks whose checksums were looked at."""
+    """Record the offsets of the blocks whose checksums were verified."""
     offsets: list[int] = []
 
     def noting(header: BlockHeader, data: memoryview, start: int, offset: int, *, verify: bool = True) -> memoryview:
@@ -57,14 +57,14 @@ class TestScans:
         assert len(found.spans()) > 2
         return found
 
-    def test_nothing_is_checked_twice(self, reader: JournalReader, checked: list[int]) -> None:
+    def test_no_block_is_verified_twice(self, reader: JournalReader, checked: list[int]) -> None:
         blocks = [(found.extent.name, found.block.offset) for found in reader.read(1)]
         assert len(checked) == len(blocks)
         checked.clear()
         assert [(found.extent.name, found.block.offset) for found in reader.read(1)] == blocks
         assert checked == []
 
-    def test_what_comes_later_is_checked(self, tmp_path: Path, checked: list[int]) -> None:
+    def test_later_blocks_are_verified(self, tmp_path: Path, checked: list[int]) -> None:
         life = Life(tmp_path, seed=3, options=SMALL)
         reader, seen = JournalReader(tmp_path), 0
         for _ in range(20):
@@ -75,7 +75,7 @@ class TestScans:
         assert len(reader.spans()) > 2
         life.stop()
 
-    def test_a_part_counts_for_itself(self, reader: JournalReader, checked: list[int]) -> None:
+    def test_only_the_part_that_was_read_counts(self, reader: JournalReader, checked: list[int]) -> None:
         span = reader.spans()[0]
         blocks = [found.block for found in reader.read(span.first, span.end, verify=False)]
         middle = blocks[len(blocks) // 2]
@@ -84,10 +84,10 @@ class TestScans:
         list(reader.read(span.first, span.end))
         assert checked == [block.offset for block in blocks if block.first >= middle.first]
 
-    def test_who_stops_halfway_has_checked_half(self, reader: JournalReader, checked: list[int]) -> None:
+    def test_a_read_that_stops_halfway_counts_half(self, reader: JournalReader, checked: list[int]) -> None:
         blocks = reader.read(1)
         first, second = next(blocks).block, next(blocks).block
-        blocks.close()  # type: ignore[attr-defined]  # it is a generator
+        blocks.close()  # type: ignore[attr-defined]  # a generator
         checked.clear()
         list(reader.read(1, second.end))
         assert checked == [second.offset]
@@ -103,7 +103,7 @@ class TestScans:
         list(reader.read(span.first, span.end))
         assert checked == []
 
-    def test_another_reader_looks_for_itself(self, reader: JournalReader, tmp_path: Path) -> None:
+    def test_another_reader_verifies_again(self, reader: JournalReader, tmp_path: Path) -> None:
         list(reader.read(1))
         segment = tmp_path / reader.spans()[0].key[0]
         offset = next(reader.read(1, verify=False)).block.offset
