@@ -193,7 +193,7 @@ def test_retries_back_off_while_a_server_refuses_connections(monkeypatch: pytest
     backoff.check()
 
 
-def test_the_driver_does_not_retry_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_does_not_retry_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     tries = count()
     answers = (("28P01", f"try {next(tries)}") for _ in count())

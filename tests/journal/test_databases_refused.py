@@ -52,7 +52,7 @@ def test_a_server_that_may_lose_commits_is_refused() -> None:
         assert server.execute("select count(*) from pg_namespace where nspname like 'test%'") == [(0,)]
 
 
-def test_a_server_that_may_lose_commits_gets_none_while_it_replaces_another() -> None:
+def test_a_server_that_starts_to_risk_commits_gets_none() -> None:
     with (
         running_server() as server,
         database_proxy(server.port) as proxy,
@@ -73,7 +73,7 @@ def test_a_server_that_may_lose_commits_gets_none_while_it_replaces_another() ->
         assert payloads(owned.log) == [b"a", b"b"]
 
 
-def test_standbys_on_one_machine_count_as_one_copy(url: str) -> None:
+def test_a_single_machine_is_warned_about(url: str) -> None:
     with owning(url) as owned:
         assert ["one machine is one copy" in line for line in owned.warnings] == [True]
 
@@ -159,7 +159,7 @@ def test_passwords_are_never_shown(postgres: Server) -> None:
     assert postgres.password not in open_journal(url).where
 
 
-def test_an_append_need_not_be_durable_on_another_server(url: str) -> None:
+def test_interval_durability_is_refused(url: str) -> None:
     journal = open_journal(url, OwnerOptions(durability=Durability.INTERVAL))
     with pytest.raises(JournalRefused, match="commits every append: durability = interval"):
         journal.own()

@@ -118,7 +118,7 @@ def test_zeros_are_left_out_on_a_full_disk() -> None:
 
 
 def test_a_read_that_ends_early_closes_its_file(tmp_path: Path) -> None:
-    """Compiled generators do not run ``finally`` when they are dropped, so the file must be closed otherwise."""
+    """Compiled generators do not run ``finally`` when they are dropped, so the file must be closed in another way."""
     log = FileLog(RealDisk(tmp_path))
     for _ in range(5):
         add(log, b"x")

@@ -149,7 +149,7 @@ def test_reloading_the_server_affects_no_commit(role: Role) -> None:
     assert noted(role) == expected()
 
 
-def test_commits_keep_waiting_for_the_initial_standbys(way: Role) -> None:
+def test_commits_keep_the_initial_synchronous_commit(way: Role) -> None:
     way.execute("alter role {role} set synchronous_commit = remote_apply")
     with owning(way.url, lease=60) as owned:
         watch(way)

@@ -104,7 +104,7 @@ class TestThereAndBack:
         assert (there.position, there.meta) == (here.position, here.meta)
         new.close()
 
-    def test_losses_of_a_repair_stay_accepted(self, lived: Path, database: str, tmp_path: Path) -> None:
+    def test_a_copy_keeps_the_losses_of_a_repair(self, lived: Path, database: str, tmp_path: Path) -> None:
         damaged = tmp_path / "damaged"
         shutil.copytree(lived, damaged)
         segment = sorted(damaged.glob("*.seg"))[1]
@@ -180,7 +180,7 @@ class TestRefused:
                 copied(source, target)
         owner.close()
 
-    def test_a_missing_folder(self, database: str, tmp_path: Path) -> None:
+    def test_a_folder_without_a_journal(self, database: str, tmp_path: Path) -> None:
         with pytest.raises(JournalRefused, match="is not a journal"):
             copied(folder_of(tmp_path), open_journal(database))
 
@@ -196,7 +196,7 @@ class TestByTheCommand:
         assert open_journal(f"{database}?schema=orders").tools().info() == facts
 
     @pytest.mark.parametrize("to_database", [True, False])
-    def test_a_killed_copy_can_be_continued(
+    def test_a_killed_copy_can_be_resumed(
         self, lived: Path, postgres: Server, database: str, tmp_path: Path, to_database: bool
     ) -> None:
         if not to_database:
