@@ -28,6 +28,6 @@ class DatabaseLease:
             self.deadline = float("-inf")
 
     def end(self) -> None:
-        """End it for good: nothing may be handed out any more."""
+        """End the lease permanently: nothing may be delivered any more."""
         self._is_over = True
         self.deadline = float("-inf")

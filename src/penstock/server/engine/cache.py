@@ -1,10 +1,10 @@
 """The newest messages, kept in memory so that delivering them does not read the disk.
 
 Large batches are kept as they were staged, so neither keeping nor evicting one costs anything per message; small ones
-are put together (:mod:`penstock.server.engine.kept_batches`). A batch is evicted as soon as each of its messages was
-looked up, since most are delivered once.
+are merged (:mod:`penstock.server.engine.kept_batches`). A batch is evicted as soon as each of its messages was looked
+up, since most are delivered once.
 
-Behind a backlog the newest messages are the last to be delivered, so keeping them is of no use. The cache stays small
+Behind a backlog the newest messages are the last to be delivered, so keeping them gains nothing. The cache stays small
 until a message is requested that a full cache would still hold; then it grows to its limit. If batches are evicted
 without ever having been requested, it shrinks again.
 """

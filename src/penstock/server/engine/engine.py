@@ -42,10 +42,10 @@ from penstock.server.engine.kept_batches import SPECIAL, PlainMessage
 
 
 class Engine:
-    """A broker and the log that remembers for it."""
+    """A broker and its log."""
 
     def __init__(self, log: Log, table: Table, now: int, *, cache_bytes: int = DEFAULT_BYTES) -> None:
-        """Go on where the log ends. ``table`` is the state at that point."""
+        """Continue at the end of the log. ``table`` is the state at that point."""
         self.log = log
         self.epoch = log.epoch + 1
         log.seal(self.epoch)

@@ -30,7 +30,7 @@ class FollowedState:
 
     def catch_up(self, now: int) -> None:
         """Follow to the present end. Raises LogError; then the next call starts over."""
-        table, self._table = self._table, None  # half a step is of no use
+        table, self._table = self._table, None  # a failure may leave a half-applied table, so it is dropped
         try:
             if table is None:
                 table = table_of(self._standby.checkpoint())

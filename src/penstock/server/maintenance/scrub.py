@@ -34,7 +34,7 @@ CHECKED = 20
 
 
 class Scrub:
-    """Checks old extents once, and set-aside messages again and again."""
+    """Checks old extents once, and set-aside messages repeatedly."""
 
     def __init__(self, runtime: Runtime, log: Log, *, again: float = AGAIN) -> None:
         self._runtime = runtime

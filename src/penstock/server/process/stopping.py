@@ -84,7 +84,7 @@ class Stopping:
 
 
 async def when_room(begin: Callable[[], Awaitable[T]], stopping: Stopping, log: Logger) -> T | None:
-    """Run a step of the start, again and again while the disk is full. None: the process was asked to end."""
+    """Run a step of the start, and repeat it while the disk is full. None: the process was asked to end."""
     while True:
         try:
             return await begin()

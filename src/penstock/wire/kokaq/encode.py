@@ -63,8 +63,8 @@ def encode_responses(
 ) -> bytes:
     """The bytes of these responses to a client that speaks ``variant``, with ``tags`` on their components.
 
-    Raises ``ValueError`` as :func:`encode_requests` does. A larger payload than one response can hold is first to be
-    taken apart by :func:`in_pieces`.
+    Raises ``ValueError`` as :func:`encode_requests` does. Split a payload that is too large for one response with
+    :func:`in_pieces` first.
     """
     parts: list[bytes] = []
     for frame in frames:

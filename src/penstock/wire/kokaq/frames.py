@@ -267,7 +267,7 @@ def singles(frames: Iterable[KokaqResponse | Responses]) -> Iterator[Response]: 
 def singles(
     frames: Iterable[KokaqRequest] | Iterable[KokaqResponse | Responses],
 ) -> Iterator[Request] | Iterator[Response]:
-    """The same frames with every batch taken apart into requests or responses."""
+    """The same frames, with every run split into single requests or responses."""
     return chain.from_iterable(map(_apart, frames))
 
 

@@ -1,17 +1,16 @@
-"""Runs of messages that look alike: each is compared as a whole, and read with one unpacking.
+"""Runs of messages of one shape: each is compared as a whole, and read with one unpacking.
 
-A server gives out its messages with the same metadata fields in the same sizes, one after the other. The tags and sizes
-of those fields (the *shape*) make everything up to the payload a record of fixed length::
+A server delivers consecutive messages with the same metadata fields in the same sizes. The tags and sizes of those
+fields (the *shape*) make everything up to the payload a record of fixed length::
 
     type … opaque  opcode, outcome  opaque  tag, component, count  (tag, size  value)…  component  size  names
     ------------------------------------------------------------------------------------------------------
     same    own    same             own     same                   same        own      same       own   same
 
-A record whose *same* bytes equal those of a delivery that was read field by field is sound as well, since its fields
-then lie at the same places and have the same kinds. What does not fit the shape is left to the exact code, and so are
-all complaints.
+A record whose *same* bytes equal those of a delivery that was read field by field is valid as well, since its fields
+then have the same places and kinds. The exact code reads everything that does not fit the shape, and finds all errors.
 
-Requests that take or settle messages are alike to their last byte, but for their opaques and the UUID.
+Requests that take or settle messages differ only in their opaques and the UUID.
 """
 
 from __future__ import annotations

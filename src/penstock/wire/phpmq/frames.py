@@ -123,7 +123,7 @@ PhpmqFrame = Publish | Consume | Dispatch | Acknowledge | Requeue | Reject
 
 
 def singles(frames: Iterable[PhpmqFrame]) -> Iterator[PhpmqFrame]:
-    """The same frames with every batch taken apart."""
+    """The same frames, with every run split into single messages."""
     for frame in frames:
         match frame:
             case Publish(queue, payloads, ttl):
