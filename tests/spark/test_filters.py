@@ -1,4 +1,4 @@
-"""What a WHERE narrows down, and what is left to Spark."""
+"""Which filters narrow a read, and which are left to Spark."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_several_at_once() -> None:
     assert narrowed(GreaterThan(POSITION, 5), LessThan(POSITION, 6))[0].empty
 
 
-def test_a_list_of_positions_is_looked_at_again() -> None:
+def test_a_list_of_positions_is_also_filtered_by_spark() -> None:
     one = In(POSITION, (3, 9))
     found, left = narrowed(one)
     assert (found.start, found.stop, left) == (3, 10, [one])
@@ -109,5 +109,5 @@ def test_queues(had: Pick, namespace: str | None, queue: str | None, left: Pick 
     assert found.pick(had) == left
 
 
-def test_two_queues_at_once_are_none() -> None:
+def test_two_queues_at_once_match_nothing() -> None:
     assert narrowed(EqualTo(QUEUE, "a"), EqualTo(QUEUE, "b"))[0].pick(Pick()) is None

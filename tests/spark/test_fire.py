@@ -1,4 +1,4 @@
-"""Exactly once under fire. ``scripts/spark-fire`` has a hundred rounds of it."""
+"""Exactly once while drivers and brokers are killed. ``scripts/spark-fire`` runs more rounds."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def test_drivers_and_brokers_are_killed(tmp_path: Path) -> None:
     assert found.read + found.consumed == found.published
 
 
-def test_what_is_missing_and_what_is_there_twice_is_counted() -> None:
+def test_missing_and_duplicate_items_are_counted() -> None:
     assert Difference.between([1, 2, 2, 3, 9], [1, 2, 3, 4, 5]) == (2, 2, [4, 5, 2, 9])
     assert not Difference.between([1, 2], [2, 1])

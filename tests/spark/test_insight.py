@@ -1,4 +1,4 @@
-"""``insight`` in Spark and in a lake: one stage a batch, and each batch once, whatever is killed when."""
+"""``insight`` in Spark and in a lake: one stage per batch, and each batch exactly once despite kills."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def rows_of(folder: Path) -> Rows:
 
 
 def test_a_batch_is_one_stage(spark: Any, tmp_path: Path) -> None:
-    """Nothing is shuffled, and nothing is read twice."""
+    """There is no shuffle, and nothing is read twice."""
     frame = sums.transform(spark.createDataFrame(random_events(tmp_path / "journal", 1, 50)), InsightState())
     assert "Exchange" not in frame._jdf.queryExecution().executedPlan().toString()
 
 
 class Killed(BaseException):
-    """In place of a real kill."""
+    """Simulates a kill."""
 
 
 def killed(*_: object) -> None:
@@ -57,14 +57,14 @@ def killed(*_: object) -> None:
 
 
 @pytest.mark.parametrize(("owner", "step"), [(Store, "move"), (MessageStore, "commit"), (Lake, "decide")])
-def test_tables_are_what_the_events_say_and_a_batch_that_was_killed_is_there_once(
+def test_tables_match_the_events_and_a_killed_batch_is_applied_once(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
 ) -> None:
-    """Before it was decided, before its files were moved, and before the database followed."""
+    """Killed before the commit, before its files are moved, and before the database is updated."""
     events = random_events(tmp_path / "journal", 3, 300)
     batches = in_thirds(spark, events)
     insight(spark, tmp_path / "first").batch(batches[0], 0)
-    shutil.copytree(tmp_path / "first", tmp_path / "lake")  # and it was moved
+    shutil.copytree(tmp_path / "first", tmp_path / "lake")  # the lake also works at another path
     with monkeypatch.context() as patched:
         patched.setattr(owner, step, killed)
         with pytest.raises(Killed):
@@ -76,7 +76,7 @@ def test_tables_are_what_the_events_say_and_a_batch_that_was_killed_is_there_onc
     check(rows_of(tmp_path / "lake"), Plain(events))
 
 
-def test_a_lake_that_lost_what_was_known_of_messages_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_a_lake_without_its_message_database_is_rejected(spark: Any, tmp_path: Path) -> None:
     batches = in_thirds(spark, random_events(tmp_path / "journal", 3, 60))
     insight(spark, tmp_path / "lake").batch(batches[0], 0)
     before = rows_of(tmp_path / "lake")

@@ -1,4 +1,4 @@
-"""``insight`` against the same numbers worked out event by event, however the events are cut into batches. No Spark."""
+"""``insight``, without Spark, compared with sums computed event by event, for any division into batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from support.insight import KEYS, Rows, check
 
 
 class Batches:
-    """Events in batches, each in two parts, as executors make them; and the rows of all tables so far."""
+    """Adds events in batches of two parts each, as executors do, and keeps the rows of all tables so far."""
 
     def __init__(self, folder: Path, state: InsightState | None = None) -> None:
         folder.mkdir(exist_ok=True)
@@ -44,7 +44,7 @@ class Batches:
             store.commit("a batch")
         for name, rows in tables.rows_of(ledgers):
             self.rows[name] |= {tuple(row[key] for key in KEYS if key in row): row for row in rows}
-        # As a file has it.
+        # The state as it is read back from its file.
         self.state = msgspec.json.decode(msgspec.json.encode(ledgers.close(2 * MINUTE)), type=InsightState)
 
 
@@ -56,8 +56,8 @@ def in_batches(folder: Path, events: pa.Table, count: int) -> Batches:
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_tables_are_what_the_events_say_however_they_are_cut(tmp_path: Path, seed: int) -> None:
-    """Messages are also moved from queue to queue, and queues purged, deleted and made again."""
+def test_tables_match_the_events_for_any_division_into_batches(tmp_path: Path, seed: int) -> None:
+    """Messages are also moved between queues, and queues purged, deleted and created again."""
     events = random_events(tmp_path / "journal", seed, 600)
     plain = Plain(events)
     for count in (1, 2, 7):
@@ -78,7 +78,7 @@ def test_the_first_minutes_have_finer_steps(tmp_path: Path) -> None:
         assert unit not in batches.state.finer
 
 
-def test_there_are_no_finer_steps_of_very_many_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_many_queues_have_no_finer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(minutes, "FINER_QUEUES", 2)
     batches = Batches(tmp_path)
     batches.take(random_events(tmp_path / "journal", 8, 40))
@@ -93,7 +93,7 @@ def backlog(first: int, count: int) -> pa.Table:
 
 
 def simple(first: int, kinds: list[str], about: range | list[int]) -> pa.Table:
-    """Events of one queue, one a millisecond."""
+    """Events of one queue, one per millisecond."""
     count = len(kinds)
     at = pa.array(range(first, first + count), pa.int64())
     times = pa.array([1_750_000_000_000_000 + 1000 * each for each in range(first, first + count)])
@@ -104,8 +104,8 @@ def simple(first: int, kinds: list[str], about: range | list[int]) -> pa.Table:
     return pa.table({"position": at, "kind": kinds, "at": times, "message": message, **texts, **nothing, **words})
 
 
-def test_what_a_batch_costs_does_not_depend_on_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in SQLite's own steps: some messages from all over a backlog are taken."""
+def test_the_cost_of_a_batch_does_not_depend_on_the_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few messages from all parts of a backlog are consumed. The cost is counted in SQLite's steps."""
     steps: Counter[int] = Counter()
     real = MessageStore._prepare
 
@@ -124,7 +124,7 @@ def test_what_a_batch_costs_does_not_depend_on_what_waits(tmp_path: Path, monkey
     assert steps[20_000] < 1.2 * steps[1000]
 
 
-def test_space_is_given_back_when_a_long_queue_was_worked_off(tmp_path: Path) -> None:
+def test_space_is_freed_when_a_long_queue_was_consumed(tmp_path: Path) -> None:
     batches = Batches(tmp_path)
     batches.take(backlog(1, 20_000))
     full = batches.database.stat().st_size
@@ -133,7 +133,7 @@ def test_space_is_given_back_when_a_long_queue_was_worked_off(tmp_path: Path) ->
     assert batches.database.stat().st_size < full / 5
 
 
-def test_a_database_that_cant_be_written_is_no_damage(tmp_path: Path) -> None:
+def test_a_read_only_database_is_not_reported_as_damage(tmp_path: Path) -> None:
     (tmp_path / "messages.db").mkdir()
     text = r"messages\.db can't be read and written: unable to open database file\. Correct that, and run again"
     with pytest.raises(LakeError, match=text), MessageStore.opened(tmp_path / "messages.db"):
@@ -156,7 +156,7 @@ def test_purged_messages_are_removed_a_day_later_some_with_each_batch(
     assert left == [list(range(1, 11)), list(range(5, 11)), [8, 9, 10], [8, 9, 10]]
 
 
-def test_a_batch_that_was_decided_is_made_up_for_from_its_file(tmp_path: Path) -> None:
+def test_a_decided_batch_is_completed_from_its_file(tmp_path: Path) -> None:
     put = Places.from_rows([(5, 1, 0, 5, 50, 50), (6, 1, 1, 9, 90, 60)])
     changes = Changes({1: QueueKey("default", "jobs")}, np.array([3, 5]), put, [Purge(1, 0, 4, 40)], 99)
     messages.write_changes(tmp_path / "changes.arrow", changes, "the one before")
@@ -167,7 +167,7 @@ def test_a_batch_that_was_decided_is_made_up_for_from_its_file(tmp_path: Path) -
     assert [column.tolist() for column in again.put] == [column.tolist() for column in put]
 
 
-def test_a_database_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_database_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "messages.db").write_bytes(b"something else" * 1000)
     text = r"messages\.db, the database of insight, can't be used: .*\. Restore .* as a whole"
     with pytest.raises(LakeError, match=text), MessageStore.opened(tmp_path / "messages.db"):

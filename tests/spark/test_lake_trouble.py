@@ -1,4 +1,4 @@
-"""Lakes in trouble: tables of others, lost catalogues, clocks, half-written files. Told clearly, or put right."""
+"""Lakes in trouble: foreign tables, lost catalogues, clocks, half-written files. Reported clearly, or repaired."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def listed(lake: Path) -> ArchiveContents:
 
 
 def refused(lake: Path, **options: object) -> str:
-    """What the pipeline says, and that it has changed nothing."""
+    """Run the pipeline, which must fail and change nothing. Returns its error."""
     before = files_in(lake)
     given = ArchiveOptions(table="orders", **options)  # type: ignore[arg-type]
     found = archive_options.lake_of(str(lake), given)
@@ -61,7 +61,7 @@ def iceberg_of_others(lake: Path, database: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*FORMATS, "iceberg elsewhere"])
-def test_tables_that_others_made_are_refused(tmp_path: Path, kind: str) -> None:
+def test_foreign_tables_are_rejected(tmp_path: Path, kind: str) -> None:
     lake = tmp_path / "lake"
     (lake / "orders").mkdir(parents=True)
     if kind == "delta":
@@ -77,8 +77,8 @@ def test_tables_that_others_made_are_refused(tmp_path: Path, kind: str) -> None:
     assert f"has been written with kind {found}, not {other}" in refused(lake, kind=other)
 
 
-def test_a_folder_in_which_others_keep_something_is_no_place_for_a_table(tmp_path: Path) -> None:
-    """Upkeep would remove it."""
+def test_a_folder_with_foreign_files_is_rejected(tmp_path: Path) -> None:
+    """Maintenance would remove foreign files."""
     (tmp_path / "orders_quarantine").mkdir()
     (tmp_path / "orders_quarantine" / "sheet.csv").write_text("a,b")
     for kind in FORMATS:
@@ -102,8 +102,8 @@ def test_a_table_that_was_removed_is_reported(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_says_itself_what_it_has(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """The pipelines' own folder is lost, and with Iceberg the catalogue too; its newest metadata is half written."""
+def test_a_table_alone_shows_where_to_continue(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """The pipelines' folder is lost, for Iceberg also the catalogue; the newest metadata is half written."""
     run = ArchiveRun(spark, tmp_path, kind=kind)
     run.batch(0)
     shutil.rmtree(tmp_path / "_penstock")
@@ -118,7 +118,7 @@ def test_a_table_says_itself_what_it_has(spark: SparkSession, tmp_path: Path, ki
 
 
 def test_an_archive_is_read_without_its_catalogue(spark: SparkSession, tmp_path: Path) -> None:
-    """It is on the pipeline's machine. Later batches are found, too."""
+    """The catalogue is on the pipeline's machine. Later batches are found, too."""
     lake = tmp_path / "lake"
     run = ArchiveRun(spark, lake, kind="iceberg", state=str(tmp_path / "state"), format="raw", schema="")
     for number in range(2):
@@ -129,7 +129,7 @@ def test_an_archive_is_read_without_its_catalogue(spark: SparkSession, tmp_path:
     assert not (lake / "iceberg.db").exists()
 
 
-def test_a_clock_that_was_wrong_is_forgotten(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_wrong_clock_has_no_lasting_effect(spark: SparkSession, tmp_path: Path) -> None:
     run = ArchiveRun(spark, tmp_path)
     run.now = NOON + 50 * 365 * 86400
     run.batch(0)
@@ -141,7 +141,7 @@ def test_a_clock_that_was_wrong_is_forgotten(spark: SparkSession, tmp_path: Path
     assert run.positions() == list(range(20))
 
 
-def test_what_an_archive_covers_is_of_what_it_has_now(tmp_path: Path) -> None:
+def test_the_covered_range_is_of_the_current_rows(tmp_path: Path) -> None:
     """Another queue, after the checkpoint was lost; and another journal, whose loss was accepted."""
     (tmp_path / "offsets").mkdir()
 
@@ -166,14 +166,14 @@ def test_what_an_archive_covers_is_of_what_it_has_now(tmp_path: Path) -> None:
         ({"type": "sql", "uri": "@nowhere"}, "the catalogue's uri can't be read from nowhere: No such file"),
     ],
 )
-def test_a_catalogue_that_can_not_be_used(tmp_path: Path, catalogue: dict[str, str], text: str) -> None:
+def test_an_unusable_catalogue(tmp_path: Path, catalogue: dict[str, str], text: str) -> None:
     raised = refused(tmp_path, kind="iceberg", catalogue=catalogue)
     assert text in raised
     assert "hunter22" not in raised
 
 
 def test_a_replay_ends_before_files_that_are_being_moved_into_place(tmp_path: Path) -> None:
-    """What comes later, between positions that were replayed already, would be left out."""
+    """Rows that appear later between replayed positions would be skipped."""
     names = [f"batch-x-000000000001-000{number}-{10 * number}-{10 * number + 9}-10.parquet" for number in range(4)]
     moves = [(f"staged/{name}", f"messages/queue=a/{name}") for name in names[1:]]
     (tmp_path / "messages" / "queue=a").mkdir(parents=True)

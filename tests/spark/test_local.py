@@ -1,4 +1,4 @@
-"""Short-circuit reads: the same rows as through Flight, from files that are mapped; and the way back to Flight."""
+"""Short-circuit reads: the same rows from mapped files as through Flight, and the fallback to Flight."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from support.sparks import SparkBroker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Small, so that a part has several.
+#: Small, so that a part spans several segments.
 SEGMENTS = {"segment_bytes": 64 * 1024}
 TEXTS = [f"{n:05}".encode() * 20 for n in range(3000)]
 
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBroker]:
-    """A broker with several segments, of two queues, of which messages were taken."""
+    """A broker with several segments of two queues, some of whose messages were consumed."""
     with SparkBroker(tmp_path_factory.mktemp("some"), journal=SEGMENTS) as live:
         for at in range(0, len(TEXTS), 500):
             live.publish("jobs", *TEXTS[at : at + 500])
@@ -44,7 +44,7 @@ def some(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBroker]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_refused", {})
     monkeypatch.setattr(executor, "_kept", {})
 
@@ -65,7 +65,7 @@ def rows(broker: SparkBroker, read: Read, **options: str) -> list[dict[str, Any]
 
 @pytest.fixture
 def tickets(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
-    """What was read through Flight."""
+    """The reads that went through Flight."""
     found: list[Read] = []
     get = FlightEndpoint.get
 
@@ -77,8 +77,8 @@ def tickets(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
     return found
 
 
-def opening(monkeypatch: pytest.MonkeyPatch, before: Callable[[int, str], None]) -> None:
-    """Have something done before a file is opened: the how manieth it is, and its path."""
+def before_opening(monkeypatch: pytest.MonkeyPatch, before: Callable[[int, str], None]) -> None:
+    """Call ``before`` before each file is opened, with its number from 1 and its path."""
     opened: list[str] = []
 
     class Os:
@@ -105,7 +105,7 @@ READS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("given", READS, ids=lambda given: " ".join(f"{key}={value}" for key, value in given.items()))
-def test_rows_are_those_of_flight(some: SparkBroker, tickets: list[Read], given: dict[str, Any]) -> None:
+def test_rows_equal_those_of_flight(some: SparkBroker, tickets: list[Read], given: dict[str, Any]) -> None:
     read = whole(some, **given)
     found = rows(some, read)
     assert tickets == [], "nothing came through Flight"
@@ -122,7 +122,7 @@ def test_a_journal_in_memory(new_broker: Callable[..., SparkBroker], tickets: li
 
 
 @pytest.mark.parametrize("error", [PermissionError, FileNotFoundError])
-def test_files_that_can_not_be_opened(
+def test_files_that_cannot_be_opened(
     some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch, error: type[OSError]
 ) -> None:
     opened = []
@@ -131,24 +131,22 @@ def test_files_that_can_not_be_opened(
         opened.append(path)
         raise error(path)
 
-    opening(monkeypatch, refuse)
+    before_opening(monkeypatch, refuse)
     for _ in range(2):
         assert [row["payload"] for row in rows(some, whole(some))] == TEXTS
-    assert (len(opened), len(tickets)) == (1, 2), "and are not tried again for a while"
+    assert (len(opened), len(tickets)) == (1, 2), "files are not retried for a while"
 
 
-def test_a_file_that_goes_while_others_are_read(
-    some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_removed_during_a_read(some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch) -> None:
     def go(number: int, path: str) -> None:
         if number == 3:
             raise FileNotFoundError(path)
 
-    opening(monkeypatch, go)
+    before_opening(monkeypatch, go)
     monkeypatch.setattr(selection, "GOOD_ROWS", 500)
     assert [row["payload"] for row in rows(some, whole(some))] == TEXTS, "each row once"
     [ticket] = tickets
-    assert ticket.start > some.status().earliest, "what was read already is not read again"
+    assert ticket.start > some.status().earliest, "rows already read are not read again"
 
 
 def test_trimmed_rows_are_reported_as_through_flight(
@@ -163,24 +161,24 @@ def test_trimmed_rows_are_reported_as_through_flight(
         if number == 1:
             broker.publish_until_trimmed("others", read.stop)
             broker.take("others")
-            wait_for(lambda: not Path(path).exists(), "the file stays")  # it is removed after readers were notified
+            wait_for(lambda: not Path(path).exists(), "the file stays")  # it is removed after readers are notified
 
-    opening(monkeypatch, trim)
+    before_opening(monkeypatch, trim)
     with pytest.raises(DataLoss, match=r"the history begins at position \d+ now|retention has removed them"):
         rows(broker, read)
     with pytest.raises(DataLoss, match="the history begins at position"):
-        rows(broker, read)  # the endpoint says so before it names a file
+        rows(broker, read)  # the endpoint reports it before it names a file
 
 
-def test_what_is_in_the_queues_now_is_the_same_either_way(some: SparkBroker, tickets: list[Read]) -> None:
+def test_live_rows_are_the_same_either_way(some: SparkBroker, tickets: list[Read]) -> None:
     read = whole(some, view="live", start=0, stop=0)
     found = rows(some, read)
     assert [row["payload"] for row in found] == TEXTS
     assert found == rows(some, read, shortCircuit="false")
-    assert len(tickets) == 2, "it is worked out by the endpoint, and in no file"
+    assert len(tickets) == 2, "the endpoint computes it; it is in no file"
 
 
-def test_parts_that_are_read_while_the_broker_appends_and_trims(
+def test_parts_read_while_the_broker_appends_and_trims(
     new_broker: Callable[..., SparkBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = new_broker("moving", journal={"segment_bytes": 64 * 1024, "retention_bytes": 64 * 1024})
@@ -202,12 +200,12 @@ def test_parts_that_are_read_while_the_broker_appends_and_trims(
         )
         assert len(set(one)) == len(one)
         assert len(set(other)) == len(other)
-        assert max(one) == max(other) > cuts[-2]  # the last event need not be a message
+        assert max(one) == max(other) > cuts[-2]  # the last event may not be a message
         assert {at for at in one if at >= earliest} == {at for at in other if at >= earliest}
 
 
 def parts(broker: SparkBroker, view: str, cuts: list[int], short: bool) -> list[Iterator[pa.RecordBatch]]:
-    """Reads of several parts that have not begun."""
+    """Iterators over several parts, none of them begun."""
     options = {"endpoint": broker.endpoint, "shortCircuit": str(short), "failOnDataLoss": "false"}
     settings = parse(options, Use.BATCH)
     wanted = schemas.arrow_schema(schemas.spark_schema(view, ["position"]))
@@ -217,7 +215,7 @@ def parts(broker: SparkBroker, view: str, cuts: list[int], short: bool) -> list[
 
 
 @pytest.mark.parametrize("what", ["identity", "checksum"])
-def test_another_extent_is_not_taken_for_the_one_that_is_meant(
+def test_an_extent_is_not_confused_with_another(
     some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     real = FlightEndpoint.ask
@@ -237,7 +235,7 @@ def test_another_extent_is_not_taken_for_the_one_that_is_meant(
     assert len(tickets) == 1
 
 
-def test_another_machine_gets_no_path(some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_machine_gets_no_paths(some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch) -> None:
     read = whole(some)
     elsewhere = Share(queue=read.queue, start=read.start, stop=read.stop, machine="elsewhere")
     assert some.ask(elsewhere, Shared) == Shared(here=False)
@@ -248,7 +246,7 @@ def test_another_machine_gets_no_path(some: SparkBroker, tickets: list[Read], mo
     assert len(tickets) == 2, "the second part does not ask again"
 
 
-def test_rights_are_those_of_the_endpoint(new_broker: Callable[..., SparkBroker], tickets: list[Read]) -> None:
+def test_rights_are_the_same_as_at_the_endpoint(new_broker: Callable[..., SparkBroker], tickets: list[Read]) -> None:
     rules = [
         {"token_sha256": hashlib.sha256(token.encode()).hexdigest(), "may": ["read"], "where": [where]}
         for token, where in (("mine", "default/jobs"), ("all", "*"))
@@ -273,7 +271,7 @@ def test_rights_are_those_of_the_endpoint(new_broker: Callable[..., SparkBroker]
     with pytest.raises(Denied, match="do not let you read default/secret"):
         texts("mine", queue="default/secret")
     with pytest.raises(Denied, match="do not know this token"):
-        texts("nobody", queue="default/jobs")
+        texts("unknown", queue="default/jobs")
     with pytest.raises(NoQueue, match="there is no queue default/gone"):
         texts("all", queue="default/gone")
     assert tickets == []
@@ -309,7 +307,7 @@ def test_a_connection_is_kept_for_the_next_part(some: SparkBroker, monkeypatch: 
     next(unfinished)
     assert isinstance(unfinished, Generator)
     unfinished.close()
-    assert settings not in executor._kept, "what was left in the middle is not used again"
+    assert settings not in executor._kept, "a connection left in the middle of a read is not reused"
 
 
 def test_spark_sees_the_same(spark: SparkSession, some: SparkBroker, tmp_path: Path) -> None:

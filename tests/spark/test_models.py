@@ -1,4 +1,4 @@
-"""The SQL models of ``examples/dbt`` over real tables: DuckDB and Spark agree on what they say."""
+"""The SQL models of ``examples/dbt`` over real tables: DuckDB and Spark return the same rows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _by_spark(spark: SparkSession, lake: Path) -> dict[str, list[tuple[Any, ...]
 
 
 def _plain(rows: list[tuple[Any, ...]]) -> list[list[str]]:
-    """Without zones of times, and with numbers as numbers: the two have types of their own for sums."""
+    """Rows with times without zone and plain numbers, because the engines have different types for sums."""
     return [[re.sub(r"\+00:00$", "", str(value)).removesuffix(".0") for value in row] for row in rows]
 
 
@@ -90,7 +90,7 @@ def test_duckdb_and_spark_agree_on_the_models(
 
 
 def _sums(rows: list[tuple[Any, ...]], one: int, other: int) -> dict[str, tuple[int, int]]:
-    """Two columns by queue, over whatever hours and days the test has run in; without queues in which nothing was."""
+    """Sums of two columns by queue, over all hours and days of the test, without empty queues."""
     found: dict[str, tuple[int, int]] = {}
     for row in rows:
         before = found.get(row[1], (0, 0))

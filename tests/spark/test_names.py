@@ -1,4 +1,4 @@
-"""Queues that are not there."""
+"""Missing queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebook in ``examples/`` runs from top to bottom with a real broker, and shows what it shows when read."""
+"""The notebook in ``examples/`` runs from top to bottom with a real broker, and its saved output is current."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "from_queue_to_chart.ipynb"
 
 
 def _shown(notebook: Any) -> list[list[str]]:
-    """What cells show: their text; of pictures, that there is one."""
+    """The output of cells: their text, and for each picture only that it exists."""
     outputs = [cell.get("outputs", []) for cell in notebook.cells if cell.cell_type == "code"]
     return [[_text(output["data"]) for output in each if "data" in output] for each in outputs]
 

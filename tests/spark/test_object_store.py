@@ -1,4 +1,4 @@
-"""Tables of the archive in an object store, whose requests fail, hang for a while, and lose their answers."""
+"""Tables of the archive in an object store whose requests fail, hang for a while, or lose their responses."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def options_of(url: str, key: str = KEY, secret: str = SECRET) -> dict[str, str]
 
 
 def rows_of(kind: str, table: str, store: ObjectStore, state: Path, lake: str) -> list[pa.Table]:
-    """By two readers each, which know nothing of us."""
+    """The rows read by two independent readers each."""
     url = f"s3://{BUCKET}/{lake}/{table}"
     known = Store(url, S3Options(store.url, "", KEY, SECRET))
     if kind == "delta":
@@ -77,7 +77,7 @@ def rows_of(kind: str, table: str, store: ObjectStore, state: Path, lake: str) -
 
 
 def positions_of(kind: str, store: ObjectStore, state: Path, lake: str) -> list[list[int]]:
-    """What is in both tables, by either reader."""
+    """The positions in both tables, for either reader."""
     tables = [rows_of(kind, name, store, state, lake) for name in ("orders", "orders_quarantine")]
     return [
         sorted(row for table in found for row in table.column("position").to_pylist())
@@ -129,7 +129,7 @@ def test_batches_in_a_store_that_fails_now_and_then(
 
 
 def plans(spark: SparkSession) -> str:
-    """All that Spark's pages would show of queries, and its settings."""
+    """Everything that Spark's web pages would show of queries, and its settings."""
     jvm: Any = spark
     executions = jvm._jsparkSession.sharedState().statusStore().executionsList()
     shown = [executions.apply(at).physicalPlanDescription() for at in range(executions.size())]
@@ -138,7 +138,7 @@ def plans(spark: SparkSession) -> str:
 
 
 def test_a_rest_catalogue(tmp_path: Path, store: ObjectStore) -> None:
-    """A foreign one, with rights of its own, which keeps metadata elsewhere. Data files are in the lake."""
+    """A separate catalogue with its own rights keeps metadata elsewhere. Data files are in the lake."""
     catalogue = store.catalogue("tables")
     (tmp_path / "credential").write_text(catalogue["credential"])
     options = catalogue_options({**catalogue, "credential": f"@{tmp_path}/credential"}.items())
@@ -164,7 +164,7 @@ def test_a_rest_catalogue(tmp_path: Path, store: ObjectStore) -> None:
 
 
 def write_rows(lake: Store, table: Table, columns: pa.Schema, numbers: range) -> list[files.DataFile]:
-    """As a task does."""
+    """Write rows as a task does."""
     values = {"position": pa.array(numbers, pa.int64()), "date": pa.array(["2026-01-01"] * len(numbers))}
     rows = [values.get(field.name, pa.nulls(len(numbers), field.type)) for field in columns]
     with files.TaskWriter(lake, {table.name: table.layout(columns, "batch", "")}) as writer:
@@ -173,10 +173,10 @@ def write_rows(lake: Store, table: Table, columns: pa.Schema, numbers: range) ->
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_store_that_stays_away_is_reported_and_the_next_run_continues(
+def test_an_unreachable_store_is_reported_and_the_next_run_continues(
     spark: SparkSession, tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """It is gone when files are to be written, and then when they are to be committed."""
+    """It disappears before files are written, and then before they are committed."""
     lake = f"s3://{BUCKET}/away-{kind}"
     monkeypatch.setattr(store_module, "ATTEMPTS", 2)
 
@@ -215,7 +215,7 @@ def test_a_store_that_stays_away_is_reported_and_the_next_run_continues(
 def test_the_history_before_the_journal(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], store: ObjectStore, tmp_path: Path
 ) -> None:
-    """Read and replayed with the right to read alone."""
+    """It is read and replayed with only the right to read."""
     broker, lake = new_broker(journal=KEEPING), f"s3://{BUCKET}/history"
     fill(broker)
     archive(spark, broker, lake, kind="iceberg", store=options_of(store.url), state=str(tmp_path))
@@ -232,7 +232,7 @@ def test_the_history_before_the_journal(
     assert replay.run(ReplayChoice(queue="default/b", to="default/again", create=True), None, RunControl()).rows == 180
 
 
-def test_no_right_to_write_is_reported_before_anything_is_done(tmp_path: Path, store: ObjectStore) -> None:
+def test_a_missing_right_to_write_is_reported_at_once(tmp_path: Path, store: ObjectStore) -> None:
     options = ArchiveOptions(store=options_of(store.url, READ_KEY, READ_SECRET), state=str(tmp_path))
     lake = archive_options.lake_of(f"s3://{BUCKET}/none", options)
     with pytest.raises(LakeError, match=r"s3://lake/none can't be written to: .*Access ?Denied") as raised:
@@ -242,7 +242,7 @@ def test_no_right_to_write_is_reported_before_anything_is_done(tmp_path: Path, s
     assert not store.filesystem().get_file_info(f"{BUCKET}/none").is_file
 
 
-def test_options_come_from_the_environment_too(tmp_path: Path) -> None:
+def test_options_are_also_read_from_the_environment(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hidden\n")
     known = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "r"}
     assert s3_options({}, known) == S3Options("", "r", "k", "s")

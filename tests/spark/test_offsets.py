@@ -1,4 +1,4 @@
-"""What a checkpoint remembers."""
+"""Offsets in a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF = subject(READ)
 
 @pytest.mark.parametrize("settings", [READ, CONSUME, SourceSettings(), SourceSettings(pattern="a/*", view="events")])
 @pytest.mark.parametrize("parts", [None, (), (3,), (1, 2, 3)])
-def test_there_and_back(settings: SourceSettings, parts: tuple[int, ...] | None) -> None:
+def test_round_trip(settings: SourceSettings, parts: tuple[int, ...] | None) -> None:
     one = Offset(JOURNAL, 7, settings.mode, subject(settings), parts, 3 if settings.mode == "consume" else 0)
     assert offset(json.loads(json.dumps(one.to_dict())), settings) == one
 
@@ -40,7 +40,7 @@ def test_there_and_back(settings: SourceSettings, parts: tuple[int, ...] | None)
         {"identity": JOURNAL, "position": 7, "of": OF, "parts": [], "start": -1},
     ],
 )
-def test_those_of_others(found: dict[str, Any]) -> None:
+def test_foreign_offsets(found: dict[str, Any]) -> None:
     with pytest.raises(SourceError, match="offset of another source"):
         offset(found, READ)
 
@@ -63,17 +63,17 @@ def test_another_mode() -> None:
         (READ, SourceSettings(queue="default/jobs", view="events"), "to view=messages, .* reads view=events"),
     ],
 )
-def test_of_something_else(was: SourceSettings, now: SourceSettings, says: str) -> None:
+def test_offsets_of_another_source(was: SourceSettings, now: SourceSettings, says: str) -> None:
     with pytest.raises(SourceError, match=f"{says}.*startingPosition=7 it continues"):
         offset(Offset(JOURNAL, 7, of=subject(was)).to_dict(), now)
 
 
-def test_all_queues_can_be_said_in_two_ways() -> None:
+def test_all_queues_can_be_specified_in_two_ways() -> None:
     assert subject(SourceSettings()) == subject(SourceSettings(pattern="*/*"))
 
 
 @pytest.mark.parametrize("change", [{"queue": "default/other"}, {"reader": "another"}])
-def test_leases_of_something_else(change: dict[str, str]) -> None:
+def test_leases_of_another_source(change: dict[str, str]) -> None:
     now = SourceSettings(**{"queue": "default/jobs", "reader": "worker", **change}, mode="consume")  # type: ignore[arg-type]
     with pytest.raises(
         SourceError, match=f"the checkpoint belongs to queue=default/jobs, reader=worker.*{change.popitem()[1]}"
@@ -81,7 +81,7 @@ def test_leases_of_something_else(change: dict[str, str]) -> None:
         offset(Offset(JOURNAL, 7, "consume", subject(CONSUME)).to_dict(), now)
 
 
-def test_parts_end_where_the_batch_does() -> None:
+def test_parts_end_with_the_batch() -> None:
     assert Offset(JOURNAL, 10, parts=(2, 3)).spans() == [(5, 7), (7, 10)]
     assert Offset(JOURNAL, 10, parts=()).spans() == []
 

@@ -12,11 +12,11 @@ from penstock.spark.errors import BadOption
 from penstock.spark.options import OPTIONS, SourceSettings, Use, parse
 
 
-def test_none_are_needed() -> None:
+def test_all_options_are_optional() -> None:
     assert parse({}, Use.BATCH) == SourceSettings()
 
 
-def test_names_have_no_case() -> None:
+def test_names_are_case_insensitive() -> None:
     found = parse({"QUEUEpattern": "default/*", "STARTINGposition": "Latest"}, Use.BATCH)
     assert (found.pattern, found.starting_position) == ("default/*", "latest")
 
@@ -124,7 +124,7 @@ def test_an_unknown_option_is_reported_with_the_valid_ones() -> None:
         parse({"startPosition": "1"}, Use.BATCH)
 
 
-def test_the_list_has_no_option_of_another_use() -> None:
+def test_only_options_of_this_use_are_listed() -> None:
     with pytest.raises(BadOption) as caught:
         parse({"nonsense": "1"}, Use.STREAM_WRITE)
     assert "createQueues" in str(caught.value)
@@ -194,7 +194,9 @@ def test_contradictions_about_the_archive(given: dict[str, str], says: str, monk
         parse(given, Use.BATCH)
 
 
-def test_what_reaches_the_archives_store_is_read_on_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_of_the_archives_store_are_read_on_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "secret").write_text("hidden\n")
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     store = f"key=me,secret=@{tmp_path}/secret"
@@ -205,7 +207,7 @@ def test_what_reaches_the_archives_store_is_read_on_the_driver(tmp_path: Path, m
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_a_folder_is_the_drivers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_is_resolved_on_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert parse({"archive": "lake"}, Use.BATCH).archive == str(tmp_path / "lake")
 
@@ -237,5 +239,5 @@ def test_secrets_are_not_shown() -> None:
     assert "s3cret" not in repr(again)
 
 
-def test_every_option_fills_a_field() -> None:
+def test_every_option_sets_a_field() -> None:
     assert {option.field for option in OPTIONS} == set(SourceSettings.__struct_fields__)

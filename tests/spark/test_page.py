@@ -1,4 +1,4 @@
-"""docs/spark.md says what the code says."""
+"""docs/spark.md agrees with the code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tables(text: str) -> list[list[list[str]]]:
     return [[[cell.strip() for cell in row.strip("|").split("|")] for row in each.splitlines()[2:]] for each in found]
 
 
-def test_every_option_is_there() -> None:
+def test_every_option_is_documented() -> None:
     rows = tables(section("Options"))[0]
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row[0])]
     assert sorted(names) == sorted(option.name for option in OPTIONS)
@@ -51,7 +51,7 @@ PIPELINES = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(enco
 
 
 @pytest.mark.parametrize("row", tables(PIPELINES.split("\n## As a library\n")[1])[0], ids=lambda row: str(row[0]))
-def test_functions_of_pipelines_are_where_the_page_says(row: list[str]) -> None:
+def test_functions_of_pipelines_are_in_the_documented_module(row: list[str]) -> None:
     place, name, names = re.fullmatch(r"`([\w.]+)\.(\w+)\(([\w, ]+)\)`", row[0]).groups()  # type: ignore[union-attr]
     function = getattr(importlib.import_module(f"penstock.spark.pipelines.{place}"), name)
     assert list(inspect.signature(function).parameters) == names.split(", ")

@@ -1,4 +1,4 @@
-"""Payloads to values: what fits, what doesn't and why, and schemas that are found and grow."""
+"""Payloads to values: valid ones, reasons for invalid ones, and schemas that are inferred and grow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_format_has_a_reader() -> None:
     assert payloads._FORMATS.keys() == FORMATS.keys()
 
 
-def test_json_that_fits() -> None:
+def test_valid_json() -> None:
     payload = {
         "id": 7, "amount": 2, "price": "12.30", "at": "2026-01-02T03:04:05Z", "day": "2026-01-02", "ok": True,
         "raw": "AAEC", "tags": ["a", None], "who": {"name": "x", "unknown": 1}, "extra": [],
@@ -75,14 +75,14 @@ def test_json_that_fits() -> None:
         (b'{"id": 7, "who": []}', "value.who is an array, not an object"),
     ],
 )
-def test_json_that_does_not_fit_has_a_reason(payload: bytes, reason: str) -> None:
+def test_invalid_json_has_a_reason(payload: bytes, reason: str) -> None:
     value, found = one(payload, Decoding("json", pack(ORDER)))
     assert value is None
     assert found is not None
     assert found.startswith(reason)
 
 
-def test_json_nested_without_end_is_a_reason_and_no_crash() -> None:
+def test_deeply_nested_json_is_rejected_without_a_crash() -> None:
     assert one(b"[" * 1_000_000, Decoding("json"))[1] is not None
 
 
@@ -156,7 +156,7 @@ def test_avro() -> None:
         assert one(payload[:end], decoding)[1] is not None
 
 
-#: What Avro's own test data says (share/test/data/schema-tests.txt).
+#: From Avro's own test data (share/test/data/schema-tests.txt).
 FINGERPRINTS = {
     '"null"': 7195948357588979594,
     '{"type": "boolean"}': -6970731678124411036,
@@ -167,7 +167,7 @@ FINGERPRINTS = {
 
 
 @pytest.mark.parametrize(("schema", "number"), FINGERPRINTS.items())
-def test_fingerprints_are_those_of_avro(schema: str, number: int) -> None:
+def test_fingerprints_equal_avros(schema: str, number: int) -> None:
     assert avro.parse(schema).fingerprint == number.to_bytes(8, "little", signed=True)
 
 
@@ -190,7 +190,7 @@ def test_the_fingerprint_is_of_full_names_without_what_readers_ignore() -> None:
     assert avro.parse(canonical).fingerprint != avro.parse(canonical.replace("shop.K", "other.K")).fingerprint
 
 
-def test_names_are_known_within_their_namespace() -> None:
+def test_names_are_resolved_within_their_namespace() -> None:
     inner = {"type": "fixed", "name": "H", "size": 2}
     fields = [{"name": "a", "type": inner}, {"name": "b", "type": "H"}, {"name": "c", "type": "shop.H"}]
     schema = {"type": "record", "name": "shop.R", "fields": fields}
@@ -220,7 +220,7 @@ def test_a_bare_avro_value_may_begin_like_single_object_encoding() -> None:
     ],
 )
 def test_avro_values_that_no_column_holds(schema: str, payload: bytes) -> None:
-    """They are reported one by one: a value that Arrow refuses would stop all others."""
+    """They are reported one by one, because a value that Arrow rejects would stop the rest."""
     value, reason = one(payload, Decoding("avro", schema.encode()))
     assert value is None
     assert reason is not None
@@ -245,19 +245,19 @@ NO_SCHEMAS = [
 
 
 @pytest.mark.parametrize("schema", NO_SCHEMAS)
-def test_avro_schemas_that_are_none(schema: str) -> None:
+def test_invalid_avro_schemas(schema: str) -> None:
     with pytest.raises(ValueError, match=r"Avro|union"):
         Decoding("avro", schema.encode()).reader()
 
 
-def test_formats_that_cannot_be_meant() -> None:
+def test_contradictory_formats() -> None:
     with pytest.raises(ValueError, match="choose one of raw, text, json, csv, avro"):
         check_schema("xml", "")
     with pytest.raises(ValueError, match="format csv needs a schema"):
         check_schema("csv", "")
 
 
-def test_a_schema_is_found_and_grows_by_fields_only() -> None:
+def test_a_schema_is_inferred_and_grows_only_by_fields() -> None:
     first = inferred([b'{"a": 1, "b": null, "c": [], "d": {"e": "x"}}', b"nonsense", b'{"a": 1.5}', b"[7]"], None)
     assert first == pa.struct([("a", pa.float64()), ("d", pa.struct([("e", pa.string())]))])
     second = inferred([b'{"a": "now text", "b": true, "c": [1], "d": {"f": 2}}'], first)
@@ -270,7 +270,7 @@ def test_a_schema_is_found_and_grows_by_fields_only() -> None:
         ]
     )
     whole = inferred([b'{"n": 1}'], None)
-    assert inferred([b'{"n": 1.5}'], whole) == whole  # it is in files already: 1.5 goes to the quarantine
+    assert inferred([b'{"n": 1.5}'], whole) == whole  # the column is in files already, so 1.5 goes to the quarantine
     assert inferred([b"7", b"{}"], None) is None
     assert unpack(pack(second)) == second
 
@@ -294,7 +294,7 @@ def test_no_payload_stops_a_pipeline(payload: bytes) -> None:
     inferred([payload], None)
 
 
-def test_what_no_table_can_have_is_not_inferred() -> None:
+def test_columns_that_no_table_can_have_are_not_inferred() -> None:
     deep = b'{"a": %s1%s}' % (b"[" * 300, b"]" * 300)
     deeper = b'{"a":' * 900 + b"1" + b"}" * 900
     assert inferred([deep, deeper, b'{"n": 1}'], None) == pa.struct([("n", pa.int64())])

@@ -1,4 +1,4 @@
-"""Pipelines under fire. ``scripts/pipeline-fire`` has a hundred rounds of it."""
+"""Pipelines while they and their broker are killed. ``scripts/pipeline-fire`` runs more rounds."""
 
 from __future__ import annotations
 
