@@ -1,4 +1,4 @@
-"""Data source and pipelines on a real standalone cluster: executors are processes of their own, on two workers."""
+"""Data source and pipelines on a real standalone cluster with two workers and separate executor processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONF["spark.sql.shuffle.partitions"] = "2"
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a cluster for all of these tests."""
+    """The address of a cluster shared by these tests."""
     with cluster(tmp_path_factory.mktemp("cluster")) as address:
         yield address
 

@@ -1,4 +1,4 @@
-"""The data source over Spark Connect: the session is in one process, and Spark in another."""
+"""The data source over Spark Connect: session and Spark are in separate processes."""
 
 from __future__ import annotations
 

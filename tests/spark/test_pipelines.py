@@ -1,4 +1,4 @@
-"""The pipelines from end to end: a real broker, a real Spark, and readers that know nothing of either."""
+"""The pipelines from end to end: a real broker, a real Spark, and independent readers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def source(broker: SparkBroker) -> BrokerSource:
 def until(
     run: Callable[[RunControl], PipelineProgress], enough: Callable[[PipelineProgress], bool]
 ) -> PipelineProgress:
-    """Run on and on, and stop it when enough was done."""
+    """Run continuously, and stop when enough is done."""
     stop = threading.Event()
 
     def report(progress: PipelineProgress) -> None:
@@ -68,7 +68,7 @@ def until(
 # ------------------------------------------------------------------------------------------------------------ archive
 
 
-def test_archive_once_then_on_and_on_restarted_and_compacted(
+def test_archive_once_then_continuously_restarted_and_compacted(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     broker, lake, now = new_broker(), tmp_path / "lake", [NOON]
@@ -93,8 +93,8 @@ def test_archive_once_then_on_and_on_restarted_and_compacted(
         "jobs",
         "7",
     }
-    # The clock is set back: rows get the hour of the clock.
-    # And the checkpoint is lost: it goes on behind what the lake has.
+    # The clock is set back: files are placed in the hour of the clock.
+    # The checkpoint is lost as well: the run continues after the lake's last row.
     now[0] -= 7200
     shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
     broker.publish("jobs", b"four")
@@ -104,7 +104,7 @@ def test_archive_once_then_on_and_on_restarted_and_compacted(
     shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
     with pytest.raises(LakeError, match="has messages of another journal than the broker's"):
         archive_main.run(spark, source(new_broker("other")), str(lake), options, RunControl(once=True))
-    # All that is known of the table is lost, but for what it says itself.
+    # All state about the table is lost, except the table itself.
     shutil.rmtree(lake / "_penstock")
     assert run(RunControl(once=True)).rows == 0
     assert len(by_pandas(lake, "messages")) == 603
@@ -119,7 +119,7 @@ def test_archive_decodes_grows_and_quarantines(
     def run(options: archive_options.ArchiveOptions) -> int:
         return archive_main.run(spark, source(broker), str(lake), options, RunControl(once=True)).rows
 
-    broker.publish("orders", b"no json", b"{}", b"[]")  # that is no schema
+    broker.publish("orders", b"no json", b"{}", b"[]")  # not a schema
     assert run(inferring) == 3
     broker.publish("orders", b'{"id": 1}', b'{"id": "two"}', b'{"id": 3}')
     assert run(inferring) == 3
@@ -212,7 +212,7 @@ def _position(lake: Path) -> int:
     return 0 if last is None else last.position
 
 
-def test_insight_is_what_the_journal_says(
+def test_insight_matches_the_journal(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     broker, lake = new_broker(), tmp_path / "lake"
@@ -248,7 +248,9 @@ def test_insight_is_what_the_journal_says(
     assert reasons == sum(plain.reasons.values()) == 2
     page = (lake / "insight" / "report.html").read_text()
     assert "default/jobs" in page
-    assert not re.findall(r"""\b(?:src\s*=\s*["']|href\s*=\s*["'](?!#))|@import|\burl\(""", page)  # nothing is fetched
+    assert not re.findall(
+        r"""\b(?:src\s*=\s*["']|href\s*=\s*["'](?!#))|@import|\burl\(""", page
+    )  # no external resources
 
 
 def test_insight_stopped_in_its_first_batch_reports_it_and_writes_no_empty_report(
@@ -281,10 +283,10 @@ def test_insight_stopped_in_its_first_batch_reports_it_and_writes_no_empty_repor
 # ------------------------------------------------------------------------------------------------------------- replay
 
 
-def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
+def test_replay_from_archive_and_journal_exactly_once_despite_interruptions(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows, "WINDOW_BYTES", 1000)  # so that there are some
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 1000)  # so that several exist
     broker, lake = new_broker(), tmp_path / "lake"
     broker.publish("jobs", *[b"%d" % number for number in range(100)])
     archive_main.run(spark, source(broker), str(lake), archive_options.ArchiveOptions(), RunControl(once=True))
@@ -295,7 +297,7 @@ def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
 
     first = until(lambda how: replay("one", choice, how), lambda progress: progress.rows >= 30)
     assert (first.rows, first.total_rows, first.done) == (30, 99, False)
-    # As if it had been killed before it could write down that the third chunk was taken.
+    # As if it had been killed before it could record the third chunk.
     state = lake / "_penstock" / "replay-one" / "state.json"
     known = json.loads(state.read_text())
     earlier = sorted(int(payload) for payload in range(100) if payload != 7)[19]
@@ -324,7 +326,7 @@ def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
 # ------------------------------------------------------------------------------------------------------------- decode
 
 
-def test_decode_of_real_traffic_is_what_the_codecs_say(
+def test_decode_of_real_traffic_equals_the_codecs(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     broker = new_broker()
@@ -377,14 +379,14 @@ def test_decode_of_real_traffic_is_what_the_codecs_say(
 
 
 @pytest.mark.parametrize("reported", [None, "null", "{}", "nonsense", '{"lagMessages": 7, "lagSeconds": 1.5}'])
-def test_lag_is_what_the_source_reports(reported: str | None) -> None:
+def test_lag_is_reported_by_the_source(reported: str | None) -> None:
     progress = PipelineProgress()
     take_lag({"sources": [{"latestOffset": reported}]}, progress)
     take_lag(None, progress)
     assert progress.lag_rows == (7 if reported and "lag" in reported else None)
 
 
-def test_what_payloads_are_is_checked_before_anything_runs() -> None:
+def test_payload_options_are_checked_before_anything_runs() -> None:
     Decoding("json", pack(pa.struct([("id", pa.int64())]))).reader()
     with pytest.raises(ValueError, match="is not a valid table name"):
         archive_options.lake_of("lake", archive_options.ArchiveOptions(table="../up"))

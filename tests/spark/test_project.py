@@ -1,4 +1,4 @@
-"""A project as `penstock pipeline init` makes it, run by plain ``spark-pipelines run``."""
+"""A project created by `penstock pipeline init`, run with plain ``spark-pipelines run``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.sparks import SparkBroker
 
 
 def _run(folder: Path, project: Path) -> str:
-    """What it said."""
+    """Run it. Returns its output."""
     env = environment(folder) | {"SPARK_TESTING": "1"}  # Spark Connect then takes any free port
     command = [str(Path(sys.executable).with_name("spark-pipelines")), "run"]
     done = subprocess.run(command, cwd=project, env=env, capture_output=True, timeout=PATIENCE, check=False)
@@ -38,7 +38,7 @@ def test_a_project_runs_as_generated_and_again(new_broker: Callable[..., SparkBr
     for published in (50, 57):
         broker.publish("jobs", *[b"x"] * (published - _published(project)))
         said = _run(tmp_path, project)
-        # Streams that start together would meet a race in Spark, and could fail.
+        # Streams that start together could fail because of a race in Spark.
         assert re.findall(r"Flow \S+ (?:is|has) (STARTING|COMPLETED)", said) == ["STARTING", "COMPLETED"] * 3
         assert _published(project) == _sum(project, "messages", "count(distinct position)") == published
         assert _sum(project, "queue_minutes", "sum(published)") == published
@@ -51,5 +51,5 @@ def _published(project: Path) -> int:
 
 
 def _resources() -> set[Path]:
-    """Where Hive would put what it downloads."""
-    return set(Path("/tmp").glob("*_resources"))  # where Java's temporary files are, whatever Python's folder is
+    """The folders in which Hive would store downloads."""
+    return set(Path("/tmp").glob("*_resources"))  # Java's temporary folder, which may differ from Python's

@@ -1,4 +1,4 @@
-"""Queries of one session share nothing that one of them changes while another is serialised."""
+"""Queries of one session share no state that one of them changes while another is serialized."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from support.sparks import SparkBroker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: So many environment variables take Spark long enough to write that a change meanwhile is as good as certain.
+#: With this many environment variables, serialization is so slow that a concurrent change is almost certain.
 MANY = 3000
 
 
 def variables(frame: DataFrame) -> Any:
-    """The table of environment variables of a stream's data source, in Java."""
+    """The Java map of environment variables of a stream's data source."""
     relation: Any = frame._jdf.queryExecution().analyzed()
     return relation.source().get().source().dataSourceCls().envVars()
 
 
 @contextmanager
 def changing(table: Any) -> Iterator[None]:
-    """Something is put in and taken out all the time, as Spark does when it starts a streaming query."""
+    """Keep adding and removing an entry, as Spark does when it starts a streaming query."""
     stop = threading.Event()
 
     def change() -> None:
@@ -43,7 +43,7 @@ def changing(table: Any) -> Iterator[None]:
         thread.join()
 
 
-def test_a_query_that_starts_does_no_harm_to_another(
+def test_starting_a_query_does_not_disturb_another(
     spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
 ) -> None:
     """With one data source for both this fails every time: "Illegal size 3004 of collection, expected 3005"."""
@@ -59,7 +59,7 @@ def test_a_query_that_starts_does_no_harm_to_another(
     assert rows == [10]
 
 
-def test_streams_that_are_loaded_at_once_have_a_data_source_each(spark: SparkSession, broker: SparkBroker) -> None:
+def test_streams_loaded_at_once_have_separate_data_sources(spark: SparkSession, broker: SparkBroker) -> None:
     source, frames = BrokerSource({"endpoint": broker.endpoint}), []
     threads = [threading.Thread(target=lambda: frames.append(source.stream(spark))) for _ in range(4)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""A batch that is repeated: the same parts, whatever has changed since it was planned, and each row once."""
+"""A repeated batch has the same parts whatever has changed since it was planned, and each row once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIMIT = ReadMaxRows(10**9)
 
 @pytest.fixture
 def readers() -> Iterator[list[StreamReaderBase]]:
-    """They are stopped in the end."""
+    """Readers that are stopped at the end."""
     found: list[StreamReaderBase] = []
     yield found
     for reader in found:
@@ -45,7 +45,7 @@ def readers() -> Iterator[list[StreamReaderBase]]:
 
 @pytest.fixture
 def reader(broker: SparkBroker, queue: str, readers: list[StreamReaderBase]) -> Callable[..., StreamReaderBase]:
-    """Makes readers, as many drivers one after the other would."""
+    """Creates readers, as successive drivers would."""
 
     def make(on: SparkBroker = broker, **options: Any) -> StreamReaderBase:
         known = {"endpoint": on.endpoint, "queue": queue, **options}
@@ -59,26 +59,26 @@ def reader(broker: SparkBroker, queue: str, readers: list[StreamReaderBase]) -> 
 
 
 def tickets(reader: StreamReaderBase, start: dict[str, Any], end: dict[str, Any]) -> list[Read]:
-    """The parts, after the offsets were in Spark's log."""
+    """The parts, planned after the offsets are in Spark's log."""
     parts = reader.partitions(json.loads(json.dumps(start)), json.loads(json.dumps(end)))
     assert all(isinstance(part, ReadPart) for part in parts)
     return [part.read for part in parts if isinstance(part, ReadPart)]
 
 
 def payloads(broker: SparkBroker, parts: list[Read]) -> list[list[bytes]]:
-    """What each part has."""
+    """The payloads of each part."""
     with broker.flight() as flight:
         return [[row["payload"] for batch in flight.get(part) for row in batch.to_pylist()] for part in parts]
 
 
 def next_end(reader: StreamReaderBase, start: dict[str, Any]) -> dict[str, Any]:
-    """The end of the batch that begins there, once the reader has heard of it."""
+    """The end of the batch that begins at ``start``, once the reader knows of new rows."""
     ends: list[dict[str, Any]] = []
     wait_for(lambda: ends.append(reader.latestOffset(start, ReadAllAvailable())) or ends[-1] != start)  # type: ignore[func-returns-value]
     return ends[-1]
 
 
-def test_the_parts_stay_as_they_were(broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]) -> None:
+def test_the_parts_are_unchanged(broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]) -> None:
     broker.publish(queue, *(f"{n:05}" + "x" * 200 for n in range(500)))
     first = reader(minPartitions=2)
     start = first.initialOffset()
@@ -95,10 +95,10 @@ def test_the_parts_stay_as_they_were(broker: SparkBroker, queue: str, reader: Ca
 
 
 @pytest.mark.parametrize("begin", ["earliest", "latest"])
-def test_the_first_batch_begins_where_it_began(
+def test_the_first_batch_begins_at_the_same_position(
     broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase], begin: str
 ) -> None:
-    """Spark does not keep where that is, but asks for it again."""
+    """Spark does not store the start position, but asks for it again."""
     broker.publish(queue)
     first = reader(startingPosition=begin, minPartitions=2)
     start = first.initialOffset()
@@ -111,10 +111,8 @@ def test_the_first_batch_begins_where_it_began(
     assert sorted(chain(*payloads(broker, planned))) == [b"a", b"b", b"c", b"d"]
 
 
-def test_what_was_not_planned_has_no_parts(
-    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]
-) -> None:
-    """A source that has nothing new, in a query that has others too."""
+def test_an_empty_batch_has_no_parts(broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]) -> None:
+    """A source without new rows, in a query with several sources."""
     broker.publish(queue, "a")
     one = reader()
     start = one.initialOffset()
@@ -178,7 +176,7 @@ def test_leased_rows_stay_in_their_parts(
         assert again.latestOffset(start, LIMIT)["position"] == end["position"]
 
 
-def test_leases_that_have_gone_back(
+def test_leases_that_were_requeued(
     broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase], caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.publish(queue, *"abcd")
@@ -193,7 +191,7 @@ def test_leases_that_have_gone_back(
 def test_some_leased_messages_are_gone(
     broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is left is read, and none of it twice."""
+    """The rest is read, each message once."""
     broker.publish(queue, *"abcde")
     first = reader(**consuming(queue))
     start = first.initialOffset()
@@ -203,7 +201,7 @@ def test_some_leased_messages_are_gone(
     assert "5 messages are left" in caplog.text
 
 
-def test_lag_is_what_lies_behind_the_batch(
+def test_lag_is_the_rows_after_the_batch(
     broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]
 ) -> None:
     broker.publish(queue, *"abcde")
@@ -216,7 +214,7 @@ def test_lag_is_what_lies_behind_the_batch(
         assert behind == [3, 1, 0, 0]
 
 
-# In Spark
+# In a real Spark
 
 ROWS = 40
 Start = Callable[["SparkSession", "DataFrame", SparkBroker, str, Path], "StreamingQuery"]
@@ -237,7 +235,7 @@ def for_each(spark: SparkSession, rows: DataFrame, broker: SparkBroker, queue: s
 
 
 def interrupted(rows: DataFrame, go: Path) -> DataFrame:
-    """The task that comes to the last row fails, once ``go`` is there."""
+    """The task that reads the last row fails once the file ``go`` exists."""
 
     def poison(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -255,7 +253,7 @@ def interrupted(rows: DataFrame, go: Path) -> DataFrame:
     [(to_queue, {}), (for_each, {"mode": "consume", "readerName": "repeated"})],
     ids=["stream", "consume and foreachBatch"],
 )
-def test_each_row_once_though_options_change(
+def test_each_row_once_even_if_options_change(
     spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path, start: Start, more: dict[str, str]
 ) -> None:
     wanted = Counter(f"{n:03}".encode() for n in range(ROWS))

@@ -1,4 +1,4 @@
-"""The report: what is there can be seen, and what is not there is not made up."""
+"""The report shows all data, and makes up none where data is missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chart(*lines: list[float | None]) -> Chart:
 
 
 def drawn(page: str) -> list[dict[str, Any]]:
-    """What the page's script finds to draw."""
+    """The data that the page's script draws."""
     return [json.loads(html.unescape(found)) for found in re.findall(r"data-chart='([^']*)'", page)]
 
 
@@ -39,7 +39,7 @@ def test_gaps_stay_gaps_and_times_are_seconds() -> None:
     assert data["series"][0]["values"] == [5.0, None, 6.123]
 
 
-def test_a_chart_in_which_there_is_nothing_has_no_axes() -> None:
+def test_an_empty_chart_has_no_axes() -> None:
     nothings: list[list[float | None]] = [[None, None], [0.0, 0.0]]
     assert all(chart(nothing).empty for nothing in nothings)
     assert not chart([0.0, 1.0]).empty
@@ -49,7 +49,7 @@ def test_a_chart_in_which_there_is_nothing_has_no_axes() -> None:
     assert "none was taken" in page
 
 
-def test_equal_lines_are_of_different_widths_the_wider_below() -> None:
+def test_equal_lines_are_drawn_with_the_wider_one_below() -> None:
     widths = [each["width"] for each in chart([1.0], [1.0], [1.0]).data["series"]]
     assert sorted(set(widths), reverse=True) == widths
 
@@ -62,7 +62,7 @@ def test_charts_are_described_in_words() -> None:
     assert re.search(r'aria-label="(Messages a minute. in: [^"]+)"[^>]*>\1</div>', page)
 
 
-def test_names_are_escaped_wherever_they_stand() -> None:
+def test_names_are_escaped_everywhere() -> None:
     name = "</script><b title='\"&amp;"
     reasons = [{"namespace": name, "queue": name, "minute": NOON * MINUTE, "reason": name, "messages": 2}]
     page = render(tables([row(NOON, published=3, queue=name)], reasons, [_talker() | {"host": name}]), title=name)
@@ -72,7 +72,7 @@ def test_names_are_escaped_wherever_they_stand() -> None:
     assert page.count("&lt;/script&gt;&lt;b title=&#39;&#34;&amp;amp;") >= 6
 
 
-def test_only_the_scripts_of_the_page_may_run_and_nothing_is_fetched() -> None:
+def test_only_the_pages_scripts_run_and_nothing_is_fetched() -> None:
     page = render(tables([row(NOON, published=1)]))
     policy = html.unescape(re.findall(r'Content-Security-Policy" content="([^"]+)"', page)[0])
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
@@ -84,7 +84,7 @@ def test_only_the_scripts_of_the_page_may_run_and_nothing_is_fetched() -> None:
     assert "<script" not in render(tables([]))
 
 
-def test_the_page_says_when_it_was_made_and_has_reasons_before_plots() -> None:
+def test_the_page_has_its_time_and_reasons_before_plots() -> None:
     reasons = [{"namespace": "default", "queue": "jobs", "minute": NOON * MINUTE, "reason": "expired", "messages": 2}]
     page = render(tables([row(NOON, published=3, dead=2, dead_depth=2)], reasons))
     assert "Made 2026-01-06 12:05 UTC" in page
@@ -92,7 +92,7 @@ def test_the_page_says_when_it_was_made_and_has_reasons_before_plots() -> None:
     assert "Made" in render(tables([]))
 
 
-def test_tables_that_do_not_fit_a_phone_are_cards_there() -> None:
+def test_wide_tables_are_cards_on_a_phone() -> None:
     page = render(tables([row(NOON, published=3)], talkers=[_talker()]))
     found = re.findall(r'<div class="([^"]+)" tabindex="0"><table>(.*?)</table>', page, re.DOTALL)
     assert len(found) == 2
@@ -111,7 +111,7 @@ def _talker() -> dict[str, Any]:
 
 
 def seconds_of(count: int) -> list[dict[str, Any]]:
-    """Rows of the first seconds of a queue."""
+    """Rows of a queue's first seconds."""
     found = [row(0, published=at + 1, acknowledged=at, depth=at + 1, in_queue_p50=0.5) for at in range(count)]
     return [{**each, "second": NOON * MINUTE + at * SECOND} for at, each in enumerate(found)]
 
@@ -130,7 +130,7 @@ def test_the_first_minute_is_drawn_by_second() -> None:
     assert drawn(page)[0]["series"][0]["values"][:2] == [0.1, 0.2]  # a second
 
 
-def test_many_queues_have_a_page_each_and_very_many_only_the_busiest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_queues_have_pages_and_of_very_many_only_the_busiest(monkeypatch: pytest.MonkeyPatch) -> None:
     few = render(many(report.PLOTTED))
     assert few.count("<section id=") == report.PLOTTED
     assert "class=page" not in few
@@ -147,8 +147,8 @@ def queries(page: str) -> list[str]:
     return [html.unescape(each) for each in found]
 
 
-def test_each_figure_says_how_to_get_at_its_rows(tmp_path: Path) -> None:
-    """And these are the rows: DuckDB runs each query on the files."""
+def test_each_figure_shows_the_query_for_its_rows(tmp_path: Path) -> None:
+    """DuckDB runs each query on the files and gets the rows of the figure."""
     folder, name = tmp_path / "it's a lake", "o'clock"
     reasons = [{"namespace": "default", "queue": name, "minute": NOON * MINUTE, "reason": "expired", "messages": 2}]
     queues = [row(NOON + at, published=at, acknowledged=1, depth=4 + at, queue=name) for at in range(3)]
@@ -172,14 +172,14 @@ def test_each_figure_says_how_to_get_at_its_rows(tmp_path: Path) -> None:
     assert [each[1:] for each in rates] == [(at + 1, at, 0) for at in range(5)]
 
 
-def test_the_report_is_about_the_last_hours_and_reads_them_one_by_one(tmp_path: Path) -> None:
+def test_the_report_covers_the_last_hours_and_reads_them_one_by_one(tmp_path: Path) -> None:
     for hour in range(4):
         file = tmp_path / "queues" / "date=2026-01-06" / f"hour=1{hour}" / file_name("queues")
         file.parent.mkdir(parents=True)
         rows = [row(NOON + 60 * hour + minute) for minute in (10, 50)]
         pq.write_table(pa.Table.from_pylist(rows, schema=TABLES["queues"]), file)
     recent = Recent(tmp_path, "queues", 1.5)
-    for _ in range(2):  # as often as one likes
+    for _ in range(2):  # reading twice gives the same rows
         found = [[(each["minute"] // MINUTE - NOON) for each in with_numbers(hour)] for hour in recent]
         assert found == [[], [170], [190, 230]]
     assert list(Recent(tmp_path, "talkers", 1)) == []

@@ -1,4 +1,4 @@
-"""A journal restored from a backup, at another broker: streams continue where they were, and losses are reported."""
+"""A journal restored from a backup at another broker: streams continue where they stopped, and losses are reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_stream_goes_on_at_a_restored_broker(
+def test_a_stream_continues_at_a_restored_broker(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     token = tmp_path / "admin-token"

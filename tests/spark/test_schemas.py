@@ -1,4 +1,4 @@
-"""The tables, and which columns a query may want of them."""
+"""The schemas of the tables, and the columns that a query may select."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.spark.errors import BadOption
 
 
 @pytest.mark.parametrize("view", sorted(schemas.VIEWS))
-def test_spark_takes_our_batches_as_they_are(view: str) -> None:
+def test_spark_accepts_our_batches_unchanged(view: str) -> None:
     assert schemas.arrow_schema(schemas.spark_schema(view)).equals(schemas.VIEWS[view])
 
 
@@ -20,7 +20,7 @@ def test_some_columns() -> None:
         schemas.spark_schema("events", ["payload"])
 
 
-def test_a_schema_that_was_given() -> None:
+def test_a_given_schema() -> None:
     given = StructType().add("payload", BinaryType()).add("position", LongType())
     assert schemas.check("messages", (), given) == ["payload", "position"]
     assert schemas.check("messages", ("payload", "position"), given) == ["payload", "position"]
@@ -36,6 +36,6 @@ def test_a_schema_that_was_given() -> None:
         ((), StructType().add("queue", StringType()).add("queue", StringType()), "a column is repeated"),
     ],
 )
-def test_a_schema_that_can_not_be(columns: tuple[str, ...], given: StructType, says: str) -> None:
+def test_an_invalid_schema(columns: tuple[str, ...], given: StructType, says: str) -> None:
     with pytest.raises(BadOption, match=says):
         schemas.check("messages", columns, given)

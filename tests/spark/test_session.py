@@ -1,4 +1,4 @@
-"""The session helper, and what it leaves alone."""
+"""The session helper."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def test_the_environment(tmp_path: Path) -> None:
     assert environment["PYSPARK_PYTHON"] == "python3.13"
 
 
-def test_there_is_one_for_each_process(spark: SparkSession) -> None:
+def test_there_is_one_session_per_process(spark: SparkSession) -> None:
     assert session("another").sparkContext is spark.sparkContext
     assert {key: spark.conf.get(key) for key in DEFAULTS} == DEFAULTS

@@ -1,4 +1,4 @@
-"""The seam for sinks that are not tables: a SQLite database keeps every promise of ``archive/sink.py``."""
+"""The interface for sinks that are not tables: a SQLite database meets the contract of ``archive/sink.py``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.sqlite_sink import KIND, SqliteSink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Where a batch is stopped: before or after a call.
+#: The points at which a batch is stopped: before or after a call.
 STEPS: list[tuple[type, str, bool]] = [
     (SqliteSink, "stage", False),
     (SqliteSink, "stage", True),
@@ -73,7 +73,7 @@ def killed(run: ArchiveRun, number: int, step: tuple[type, str, bool]) -> None:
     run.archive.close()
 
 
-def test_a_batch_stopped_at_any_step_and_repeated_is_there_once(run: ArchiveRun, tmp_path: Path) -> None:
+def test_a_batch_stopped_at_any_step_and_repeated_is_committed_once(run: ArchiveRun, tmp_path: Path) -> None:
     run.batch(0)
     for number, step in enumerate(STEPS, 1):
         killed(run, number, step)
@@ -89,8 +89,8 @@ def test_a_batch_stopped_at_any_step_and_repeated_is_there_once(run: ArchiveRun,
     assert (last.state["rows"], last.state["quarantined"], last.done) == (50, 12, True)
 
 
-def test_the_database_says_itself_where_to_continue(run: ArchiveRun, tmp_path: Path) -> None:
-    """The pipeline's own folder is lost, with its ledger and its checkpoint."""
+def test_the_database_alone_shows_where_to_continue(run: ArchiveRun, tmp_path: Path) -> None:
+    """The pipeline's folder is lost, with its ledger and its checkpoint."""
     run.batch(0)
     run.archive.close()
     shutil.rmtree(tmp_path / "lake" / "_penstock")
@@ -111,7 +111,7 @@ def test_two_pipelines_on_one_database(run: ArchiveRun, tmp_path: Path) -> None:
 
 
 def test_a_database_that_was_removed(run: ArchiveRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused, and closed."""
+    """The pipeline rejects it and closes it."""
     run.batch(0)
     run.archive.close()
     (tmp_path / "archive.db").unlink()
@@ -129,7 +129,7 @@ def test_a_database_that_was_removed(run: ArchiveRun, tmp_path: Path, monkeypatc
     assert len(closed) == 1
 
 
-def test_flags_are_those_of_the_kind(tmp_path: Path) -> None:
+def test_each_kind_has_its_own_flags(tmp_path: Path) -> None:
     lake = Lake(tmp_path, "archive-messages")
     with pytest.raises(ValueError, match="--nosuch is not a flag of kind sqlite"):
         open_sink(lake, ArchiveOptions(sink={"nosuch": "x"}), "sqlite")

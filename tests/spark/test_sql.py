@@ -1,4 +1,4 @@
-"""The same query in SQL over HTTP and in Spark has the same answer."""
+"""A query has the same answer in SQL over HTTP as in Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUERIES = [
 
 
 def plain(value: Any) -> Any:
-    """A value of Spark as the API returns it."""
+    """A value of Spark, as the API would return it."""
     if isinstance(value, bytes | bytearray):
         return value.hex()
     if hasattr(value, "timestamp"):

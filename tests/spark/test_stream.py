@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-def test_available_now_goes_on_where_it_was(
+def test_available_now_continues_where_it_stopped(
     spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
 ) -> None:
     broker.publish(queue, "a", "b")
@@ -73,7 +73,7 @@ def test_a_quiet_queue_makes_no_batches(spark: SparkSession, broker: SparkBroker
 
 
 def batch(query: StreamingQuery) -> int:
-    """The number of the last one. Its files exist a little before Spark reports it."""
+    """The number of the last batch. Its files exist shortly before Spark reports it."""
     wait_for(lambda: query.lastProgress is not None)
     assert query.lastProgress is not None
     return query.lastProgress.batchId
@@ -100,9 +100,7 @@ def test_events_as_a_stream(spark: SparkSession, broker: SparkBroker, queue: str
     assert [(row.kind, row.payload_size) for row in rows] == [("queue_created", None), ("published", 1)]
 
 
-def test_the_broker_goes_and_comes_back(
-    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
-) -> None:
+def test_the_broker_restarts(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:
     broker = new_broker()
     broker.publish("jobs", "a")
     with running(start(broker.stream(spark, queue="jobs"), tmp_path)) as query:
@@ -161,7 +159,7 @@ def test_replaced(spark: SparkSession, new_broker: Callable[..., SparkBroker], t
     assert sorted(bytes(row.payload) for row in rows) == [b"a", b"b", b"c", b"d"]
 
 
-def test_put_back_from_a_backup(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:
+def test_restored_from_a_backup(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:
     broker = new_broker()
     broker.publish("jobs", "a")
     broker.stop()

@@ -1,4 +1,4 @@
-"""A broker on a journal in PostgreSQL is killed, and another takes over: a Spark query goes on there, exactly once."""
+"""A broker on PostgreSQL is killed and another takes over: a Spark query continues there, exactly once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def serving(broker: SparkBroker) -> SparkBroker:
-    """Once it serves."""
+    """Wait until the broker serves."""
     eventually(lambda: json.loads(broker.ready.read_text()).get("role") == "serving", 60)
     broker.wait_until_ready()
     return broker
 
 
-def test_a_stream_goes_on_at_the_broker_that_took_over(
+def test_a_stream_continues_at_the_broker_that_took_over(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], postgres: Server, tmp_path: Path
 ) -> None:
     url = fresh_schema(postgres)

@@ -80,7 +80,7 @@ def test_a_delay(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
         ("select 'x' as payload, 'nowhere/x' as queue", {}, "there is no queue nowhere/x"),
     ],
 )
-def test_tables_that_can_not_be_written(
+def test_tables_that_cannot_be_written(
     spark: SparkSession, broker: SparkBroker, query: str, options: dict[str, str], says: str
 ) -> None:
     with pytest.raises(Exception, match=says):
@@ -102,7 +102,7 @@ def test_a_named_write_counts_once(spark: SparkSession, broker: SparkBroker, que
     assert sum(contents(spark, broker, queue).values()) == 20
 
 
-def test_a_named_write_that_is_cut_differently_is_refused(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
+def test_a_named_write_divided_differently_is_rejected(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
     broker.publish(queue)
     rows = spark.range(30).selectExpr("cast(id as string) as payload")
     name = {"queue": queue, "writerName": f"w-{queue}", "epoch": 1}
@@ -126,7 +126,7 @@ def test_a_named_write_that_is_cut_differently_is_refused(spark: SparkSession, b
     ],
     ids=["moved", "emptied", "changed", "fewer", "the rest", "nothing"],
 )
-def test_a_repetition_counts_as_done_if_it_fits(
+def test_a_matching_retry_counts_as_done(
     broker: SparkBroker, queue: str, first: list[list[str]], second: list[list[str]], fits: bool
 ) -> None:
     broker.publish(queue)
@@ -148,7 +148,7 @@ def task(settings: SourceSettings, partition: int, rows: list[str]) -> writers.T
     return writers.write(settings, name, iter([pa.record_batch({"payload": pa.array(rows, pa.string())})]))
 
 
-def test_the_order_of_rows_in_a_chunk_is_of_no_matter(broker: SparkBroker, queue: str) -> None:
+def test_the_order_of_rows_in_a_chunk_does_not_matter(broker: SparkBroker, queue: str) -> None:
     broker.publish(queue)
     options = {"endpoint": broker.endpoint, "queue": queue, "writerName": f"w-{queue}", "epoch": "1"}
     settings = parse(options, Use.WRITE)
@@ -158,14 +158,14 @@ def test_the_order_of_rows_in_a_chunk_is_of_no_matter(broker: SparkBroker, queue
 
 
 def copy(spark: SparkSession, broker: SparkBroker, source: str, target: str, folder: Path, **options: Any) -> None:
-    """Copy a queue with a stream, as far as it goes."""
+    """Copy all available messages of a queue with a stream."""
     stream = broker.stream(spark, queue=source, columns="payload", maxMessagesPerTrigger=4)
     writer = stream.writeStream.format("penstock").option("endpoint", broker.endpoint).option("queue", target)
     writer = writer.option("createQueues", "true").option("checkpointLocation", str(folder / "checkpoint"))
     ended(writer.options(**options).trigger(availableNow=True).start())
 
 
-def test_a_stream_that_forgets_its_last_batch_adds_nothing_twice(
+def test_a_stream_that_lost_its_last_batch_adds_no_duplicates(
     spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
 ) -> None:
     broker.publish(queue, *(str(n) for n in range(10)))
@@ -178,7 +178,7 @@ def test_a_stream_that_forgets_its_last_batch_adds_nothing_twice(
     assert contents(spark, broker, f"{queue}-copy") == Counter([*(b"%d" % n for n in range(10)), b"more"])
 
 
-def test_a_task_that_comes_after_the_end_adds_nothing(broker: SparkBroker, queue: str) -> None:
+def test_a_task_that_runs_after_the_end_adds_nothing(broker: SparkBroker, queue: str) -> None:
     broker.publish(queue)
     settings = parse({"endpoint": broker.endpoint, "queue": queue}, Use.WRITE)
     writer = BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False)
@@ -207,7 +207,7 @@ def test_a_write_that_adds_nothing_is_logged(broker: SparkBroker, queue: str, ca
         assert words in caplog.text
 
 
-def test_a_full_queue_is_waited_for(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:
+def test_writes_wait_for_a_full_queue(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:
     broker = new_broker(queues={"default/small": {"max_depth": 5}})
     rows = spark.range(3).selectExpr("cast(id as string) as payload").coalesce(1)
     save(rows, broker, queue="small")
@@ -257,7 +257,7 @@ def test_a_busy_broker_may_take_its_time_with_the_very_first_answer(
         goes_on.join()
 
 
-def test_the_broker_comes_back_in_the_middle(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:
+def test_the_broker_restarts_during_a_write(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:
     broker = new_broker()
     broker.publish("jobs")
 
