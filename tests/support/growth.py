@@ -180,7 +180,7 @@ GROWTH = (
     ),
     Growth(
         "queues and namespaces",
-        "about 3 kB each, for ever",
+        "about 3 kB each, until they are deleted",
         "`queues`, `queues_per_address`, a rule's `queues`, `namespaces`",
         (
             "core/state:BrokerState.namespaces",
@@ -275,7 +275,7 @@ GROWTH = (
     ),
     Growth(
         "the journal's segments and their indexes",
-        "16 bytes for each entry, one in some 64 kB",
+        "16 bytes for each entry, one for about every 64 kB",
         "the size of the journal",
         (
             "journal/segmented_log:SegmentedLog._segments",
