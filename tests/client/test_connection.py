@@ -306,7 +306,7 @@ class TestTLS:
 
         run(main())
 
-    def test_a_certificate_that_is_not_accepted(self, certificates: Certificates) -> None:
+    def test_a_rejected_certificate(self, certificates: Certificates) -> None:
         async def main() -> None:
             async with Fake("phpmq", quiet, tls=certificates.server()) as fake:
                 for query in ("", f"?ca={certificates.path('ca.pem')}&server_name=other.test"):

@@ -141,9 +141,9 @@ def test_the_client_waits_for_a_take_over(refusing: str, caplog: pytest.LogCaptu
             assert fake.connections == 2
 
     run(main())
-    [said] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert said.startswith("none of 2 hosts serves: ")
-    assert said.endswith("; retrying for 10 s")
+    [warning] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert warning.startswith("none of 2 hosts serves: ")
+    assert warning.endswith("; retrying for 10 s")
 
 
 def test_a_host_that_is_no_broker_is_not_used() -> None:

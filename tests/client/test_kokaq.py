@@ -380,7 +380,7 @@ class TestConsuming:
 
         run(main())
 
-    def test_an_acknowledgement_that_is_refused_can_be_tried_again(self) -> None:
+    def test_a_refused_acknowledgement_can_be_retried(self) -> None:
         async def script(peer: Peer) -> None:
             peer.answer(await peer.next(), payload=b"a", uuid=uuid(1))
             peer.answer(await peer.next(), FAIL, Reason.INFRA)

@@ -24,11 +24,11 @@ def test_abilities() -> None:
     shown: dict[str, tuple[str, ...]] = {}
     for what, *cells in rows("What each protocol can do"):
         can = {name: cell for name, cell in zip((PHPMQ, SSPQ, KOKAQ), cells, strict=True) if cell != "–"}
-        who = tuple(name for name in (PHPMQ, PHPMQ_PLAIN, SSPQ, KOKAQ) if name in can)
+        protocols = tuple(name for name in (PHPMQ, PHPMQ_PLAIN, SSPQ, KOKAQ) if name in can)
         if can.get(PHPMQ) == "yes":
-            who = (PHPMQ, PHPMQ_PLAIN, *who[1:])
+            protocols = (PHPMQ, PHPMQ_PLAIN, *protocols[1:])
         for name in re.findall(r"`(\w+)`", what) or [what]:
-            shown[name] = who
+            shown[name] = protocols
     abilities = [each for protocol in BUILT_IN for each in client_protocol(protocol.name).abilities]
     expected = {name: tuple(each.title for each in abilities if name in each.operations) for name in OPERATIONS}
     assert shown == expected

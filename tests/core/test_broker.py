@@ -86,7 +86,7 @@ def test_a_later_window_replaces_the_earlier_and_zero_stops_while_messages_out_s
     assert len(peer.out) == 1
 
 
-def test_a_window_counts_messages_out_from_before_it_was_stopped() -> None:
+def test_a_window_counts_messages_out_before_it_was_stopped() -> None:
     """At most N are unacknowledged on that connection and queue."""
     bench = Bench()
     bench.publish(9)

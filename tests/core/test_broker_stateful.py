@@ -211,7 +211,7 @@ class BrokerMachine(RuleBasedStateMachine):
             assert expected == (done.refusal.name if done.refusal else "duplicate" if done.duplicate else "written")
 
     @rule(writer=st.sampled_from(["v", "w"]))
-    def write_on(self, writer: str) -> None:
+    def write_next(self, writer: str) -> None:
         """Write the next chunk of a writer; arbitrary chunks are mostly out of order."""
         epoch, chunks = self.model.writers.get(writer, (0, {}))
         taken, last = chunks.get(0, (0, 0))

@@ -117,7 +117,7 @@ EXEMPT = {
     "forget_message": "the notes on one message",
     "drop_damaged": "for the start",
     "lowest_position": "for a log in memory, which is for tests and trials",
-    "drain": "for the end: every queue once, and those who wait",
+    "drain": "at shutdown only: every queue and waiting receive once",
     "catalogue": "a row for each queue, of which there are limits.queues, when a segment begins",
     "purge": "no server calls it",
     "purge_dead": "no server calls it",
@@ -158,7 +158,7 @@ def among_many_queues(size: int) -> Command:
 
 
 @scenario("configure_queue")
-def a_queue_goes_on_that_was_paused(size: int) -> Command:
+def a_paused_queue_is_resumed(size: int) -> Command:
     world = World(paused=True)
     world.publish(size)
     world.broker.subscribe(world.other, world.queue, size, NOW)
@@ -166,7 +166,7 @@ def a_queue_goes_on_that_was_paused(size: int) -> Command:
 
 
 @scenario("delete_queue")
-def a_queue_goes_that_had_many_messages(size: int) -> Command:
+def a_queue_that_had_many_messages_is_deleted(size: int) -> Command:
     world = World()
     world.publish(size, ttl=SECOND)
     positions = world.hand_out(world.other, size)
@@ -180,7 +180,7 @@ def a_queue_goes_that_had_many_messages(size: int) -> Command:
 
 
 @scenario("publish")
-def many_wait_for_a_message(size: int) -> Command:
+def many_receives_wait_for_a_message(size: int) -> Command:
     world = World()
     for number in range(size):
         world.broker.receive(world.broker.connect(10 + number, b"test"), world.queue, NOW)
@@ -188,7 +188,7 @@ def many_wait_for_a_message(size: int) -> Command:
 
 
 @scenario("publish")
-def many_request_ids_are_over(size: int) -> Command:
+def many_request_ids_have_expired(size: int) -> Command:
     world = World()
     for number in range(size):
         world.broker.publish(world.peer, world.queue, [b"x"], NOW, Properties(request_id=b"%d" % number))
@@ -204,7 +204,7 @@ def the_oldest_of_many_priorities_is_dropped(size: int) -> Command:
 
 
 @scenario("publish")
-def a_large_message_drives_many_small_ones_out(size: int) -> Command:
+def a_large_message_evicts_many_small_ones(size: int) -> Command:
     world = World(on_full="drop-oldest", max_bytes=size)
     world.publish(size)
     return lambda: world.broker.publish(world.peer, world.queue, [bytes(size)], NOW)
@@ -236,7 +236,7 @@ def a_wide_window(size: int) -> Command:
 
 
 @scenario("subscribe")
-def a_window_of_a_connection_that_has_many_messages(size: int) -> Command:
+def a_window_of_a_connection_with_many_messages(size: int) -> Command:
     world = World()
     world.publish(size)
     world.hand_out(world.other, size)
@@ -245,7 +245,7 @@ def a_window_of_a_connection_that_has_many_messages(size: int) -> Command:
 
 
 @scenario("receive", "lock", "pop", "peek", "lease")
-def many_expired_stand_before_the_next(size: int) -> Command:
+def many_expired_messages_precede_the_next(size: int) -> Command:
     world = World()
     world.publish(size, ttl=SECOND)
     broker, later = world.broker, NOW + 5 * SECOND
@@ -325,7 +325,7 @@ def one_of_many_locks(size: int) -> Command:
 
 
 @scenario("connect", "disconnect")
-def a_connection_goes_that_has_many_messages(size: int) -> Command:
+def a_connection_with_many_messages_is_lost(size: int) -> Command:
     world = World()
     world.publish(2 * size)
     world.hand_out(world.other, size)
@@ -333,7 +333,7 @@ def a_connection_goes_that_has_many_messages(size: int) -> Command:
 
 
 @scenario("disconnect")
-def many_connections_go_at_once(size: int) -> Command:
+def many_connections_are_lost_at_once(size: int) -> Command:
     world = World()
     world.publish(size)
     peers = [world.broker.connect(10 + number, b"test") for number in range(20)]
@@ -350,7 +350,7 @@ def many_connections_go_at_once(size: int) -> Command:
 # Single messages among many
 
 
-def wherever_they_are(size: int) -> tuple[World, list[int]]:
+def positions_in_all_states(size: int) -> tuple[World, list[int]]:
     """Return positions of messages in all states, and unused positions."""
     world = World()
     world.kill(size)
@@ -363,7 +363,7 @@ def wherever_they_are(size: int) -> tuple[World, list[int]]:
 
 @scenario("find", "delete_message")
 def messages_are_looked_for(size: int) -> Command:
-    world, positions = wherever_they_are(size)
+    world, positions = positions_in_all_states(size)
 
     def do() -> None:
         assert len(world.broker.find(world.queue, positions)) == len(positions) - 90
@@ -374,21 +374,21 @@ def messages_are_looked_for(size: int) -> Command:
 
 @scenario("carry")
 def messages_are_carried_forward(size: int) -> Command:
-    world, positions = wherever_they_are(size)
+    world, positions = positions_in_all_states(size)
     rows = [StoredRow(position, world.queue.id, NOW) for position in positions]
     return lambda: world.broker.carry(rows, [world.queue.id] * len(rows), NOW)
 
 
 @scenario("redrive")
-def dead_letters_go_back_to_work(size: int) -> Command:
+def dead_letters_are_redriven(size: int) -> Command:
     world = World()
     world.kill(size)
     return lambda: world.broker.redrive(world.peer, world.queue, NOW)
 
 
 @scenario("move")
-def some_of_many_messages_go_to_another_queue(size: int) -> Command:
-    world, positions = wherever_they_are(size)
+def some_of_many_messages_are_moved(size: int) -> Command:
+    world, positions = positions_in_all_states(size)
     other = world.broker.create_queue("default", "other", NOW)
     return lambda: world.broker.move(world.peer, world.queue, NOW, positions=positions[:100], to=other)
 
@@ -405,13 +405,13 @@ def a_batch_of_many_partitions_is_compared(size: int) -> Command:
 
 @scenario("set_aside")
 def damaged_messages_are_set_aside(size: int) -> Command:
-    world, positions = wherever_they_are(size)
+    world, positions = positions_in_all_states(size)
     return lambda: world.broker.set_aside(world.queue, dict.fromkeys(positions[:90], "torn"), NOW)
 
 
 @scenario("put_back")
-def damaged_messages_come_back(size: int) -> Command:
-    world, positions = wherever_they_are(size)
+def damaged_messages_are_put_back(size: int) -> Command:
+    world, positions = positions_in_all_states(size)
     world.broker.set_aside(world.queue, dict.fromkeys(positions[:90], "torn"), NOW)
     world.rest()
     return lambda: world.broker.put_back(world.queue, positions[:90], NOW)
@@ -488,7 +488,7 @@ def request_ids_are_forgotten(size: int) -> Command:
 
 
 @scenario("tick")
-def what_commands_have_left_is_gone_on_with(size: int) -> Command:
+def leftover_work_of_commands_is_continued(size: int) -> Command:
     world = World(on_full="drop-oldest", max_bytes=3 * size)
     a_wide_window_and_a_lost_one(world, size)
     world.broker.publish(world.peer, world.queue, [bytes(3 * size)], NOW)

@@ -57,7 +57,7 @@ def test_without_staged_rows_nothing_is_taken() -> None:
     assert log.next_position == 5
 
 
-def test_a_batch_is_turned_before_it_is_too_large() -> None:
+def test_a_batch_ends_before_it_is_too_large() -> None:
     """Blocks have a maximum size, however large the next message and however many empty rows there are."""
     log = EventLog(1)
     log.bound(1000)
@@ -89,7 +89,7 @@ def test_rows_and_details_count_for_the_size_of_a_batch() -> None:
     assert log.size == 11 * ROW_BYTES + 40 + 100
 
 
-def test_a_batch_is_turned_when_time_has_gone_too_far_either_way() -> None:
+def test_a_batch_ends_when_the_clock_moves_too_far_either_way() -> None:
     log = EventLog(1)
     for at in (NOW, NOW + BATCH_SPAN, NOW + BATCH_SPAN + 1, NOW, NOW - BATCH_SPAN):
         log.other(Kind.POPPED, at, 1, b"x")
@@ -98,7 +98,7 @@ def test_a_batch_is_turned_when_time_has_gone_too_far_either_way() -> None:
     assert all(max(batch.at) - min(batch.at) < 2**32 for batch in batches)
 
 
-def test_a_batch_is_turned_when_it_has_too_many_sources() -> None:
+def test_a_batch_ends_when_it_has_too_many_sources() -> None:
     with patch("penstock.core.events.BATCH_SOURCES", 2):
         log = EventLog(1)
         for number in range(7):
@@ -194,7 +194,7 @@ def test_end_stages_the_same_rows_as_others(steps: list[str]) -> None:
     assert blocks[0] == blocks[1]
 
 
-def test_many_ends_are_turned_by_size_time_and_sources_too() -> None:
+def test_many_ends_are_split_into_batches_by_size_time_and_sources_too() -> None:
     log = EventLog(1)
     log.bound(10 * ROW_BYTES)
     for number in range(25):

@@ -56,7 +56,7 @@ def test_a_queue_that_drops_its_oldest_buries_it_with_reason_overflow_whatever_i
     assert bench.dead() == [(1, Reason.OVERFLOW), (2, Reason.OVERFLOW)]
 
 
-def test_a_full_disk_refuses_messages_and_consuming_goes_on() -> None:
+def test_a_full_disk_refuses_messages_and_consuming_continues() -> None:
     bench = Bench()
     bench.publish()
     bench.broker.disk_full = True

@@ -37,7 +37,7 @@ def small(**budgets: int) -> Iterator[None]:
             each.stop()
 
 
-def run_down(broker: Broker, now: int) -> int:
+def count_ticks_until_done(broker: Broker, now: int) -> int:
     """Tick until nothing is left to do immediately. Returns the number of ticks."""
     ticks = 1
     while broker.tick(now) == now:
@@ -45,7 +45,7 @@ def run_down(broker: Broker, now: int) -> int:
     return ticks
 
 
-def given_out(windows: list[int], priorities: list[int]) -> dict[int, list[int]]:
+def deliveries_of(windows: list[int], priorities: list[int]) -> dict[int, list[int]]:
     """Return each consumer's messages in order, when all windows open before the messages arrive."""
     bench = Bench(paused=True)
     for number, window in enumerate(windows):
@@ -53,7 +53,7 @@ def given_out(windows: list[int], priorities: list[int]) -> dict[int, list[int]]
     for priority in priorities:
         bench.publish(priority=priority)
     bench.broker.configure_queue(bench.queue, Policy(), NOW)
-    run_down(bench.broker, NOW)
+    count_ticks_until_done(bench.broker, NOW)
     found: dict[int, list[int]] = {}
     for effect in bench.broker.take_effects():
         assert isinstance(effect, DeliveryEffect)
@@ -71,9 +71,9 @@ def given_out(windows: list[int], priorities: list[int]) -> dict[int, list[int]]
 def test_messages_delivered_in_steps_go_to_the_same_consumers(
     windows: list[int], priorities: list[int], most: int, share: int
 ) -> None:
-    at_once = given_out(windows, priorities)
+    at_once = deliveries_of(windows, priorities)
     with small(HAND_OUT=most, HAND_OUT_SHARE=share):
-        assert given_out(windows, priorities) == at_once
+        assert deliveries_of(windows, priorities) == at_once
 
 
 def test_queues_with_many_deliveries_take_turns() -> None:
@@ -88,7 +88,7 @@ def test_queues_with_many_deliveries_take_turns() -> None:
         assert (len(bench.queue.out), len(other.out)) == (10, 0)
         assert bench.broker.tick(NOW) == NOW
         assert (len(bench.queue.out), len(other.out)) == (15, 5)
-        run_down(bench.broker, NOW)
+        count_ticks_until_done(bench.broker, NOW)
     assert (len(bench.queue.out), len(other.out)) == (40, 40)
 
 
@@ -104,7 +104,7 @@ def test_messages_of_a_lost_connection_return_in_steps_to_their_places() -> None
         assert (len(bench.queue.ready), len(bench.queue.out)) == (16, 14)
         assert list(bench.broker.holders()) == [bench.publisher, peer]
         assert not bench.broker.delete_queue(bench.queue, NOW)
-        assert run_down(bench.broker, NOW) == 3
+        assert count_ticks_until_done(bench.broker, NOW) == 3
     assert bench.ready() == list(range(1, 31))
     assert [bench.queue.deliveries.get(bench.position(number), 0) for number in (1, 10, 11, 20)] == [1, 1, 0, 0]
     assert list(bench.broker.holders()) == [bench.publisher]
@@ -119,7 +119,7 @@ def test_a_lock_that_expires_while_its_connection_is_removed_ends_once() -> None
     with small(GIVE_BACK=3):
         bench.broker.tick(NOW)
         bench.broker.disconnect(peer, NOW)
-        run_down(bench.broker, NOW + SECOND)
+        count_ticks_until_done(bench.broker, NOW + SECOND)
     assert bench.ready() == list(range(1, 11))
     assert set(bench.queue.deliveries.values()) == {1}
 
@@ -130,7 +130,7 @@ def test_locks_that_end_together_end_in_steps_and_in_order() -> None:
     for _ in range(10):
         bench.broker.lock(bench.peer(1), bench.queue, NOW, SECOND)
     with small(END_LOCKS=4):
-        assert run_down(bench.broker, NOW + SECOND) == 3
+        assert count_ticks_until_done(bench.broker, NOW + SECOND) == 3
     assert bench.ready() == list(range(1, 11))
 
 
@@ -140,7 +140,7 @@ def test_request_ids_are_forgotten_on_time_without_new_publications() -> None:
         bench.publish(request_id=b"%d" % number)
     assert bench.publish(request_id=b"7").duplicate
     with small(FORGET=10):
-        assert run_down(bench.broker, NOW + 3 * SECOND) >= 10
+        assert count_ticks_until_done(bench.broker, NOW + 3 * SECOND) >= 10
     assert len(bench.queue.requests) == 0
     assert bench.broker.tick(NOW + 3 * SECOND) is None
     assert not bench.publish(request_id=b"7").duplicate
@@ -164,7 +164,7 @@ def test_forgotten_request_ids_do_not_return_with_a_restart() -> None:
     queue = broker.queue("default", "q")
     assert queue is not None
     assert list(queue.requests.as_dict()) == [b"new"]
-    run_down(broker, NOW + 9 * SECOND)
+    count_ticks_until_done(broker, NOW + 9 * SECOND)
     assert len(queue.requests) == 0
 
 
@@ -197,7 +197,7 @@ def test_a_queue_that_has_to_drop_more_than_one_step_allows_refuses_until_there_
     assert bench.publish(size=900).accepted == 1
     assert bench.queue.bytes > 1_000
     assert bench.publish().refusal is PublishRefusal.FULL
-    run_down(bench.broker, NOW)
+    count_ticks_until_done(bench.broker, NOW)
     assert bench.queue.bytes == 1_000
     assert len(bench.queue.ready) == 101
     assert bench.publish().accepted == 1

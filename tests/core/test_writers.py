@@ -95,7 +95,7 @@ def test_the_digest_of_an_older_chunk_is_not_compared_with_a_newer(broker: Broke
 
 
 @pytest.mark.parametrize(
-    ("parts", "says"),
+    ("parts", "expected"),
     [
         ({0: (2, 8), 1: (1, 5)}, ""),
         ({0: (2, 0), 1: (1, 0)}, ""),
@@ -105,12 +105,12 @@ def test_the_digest_of_an_older_chunk_is_not_compared_with_a_newer(broker: Broke
         ({0: (2, 9), 1: (1, 5)}, "partition 0 .*: the rows are not the same"),
     ],
 )
-def test_written_rows_are_compared(broker: Broker, parts: dict[int, tuple[int, int]], says: str) -> None:
+def test_written_rows_are_compared(broker: Broker, parts: dict[int, tuple[int, int]], expected: str) -> None:
     queue = queue_of(broker)
     for key in (ChunkKey("job", 3, 0, 0, 7), ChunkKey("job", 3, 0, 1, 8), ChunkKey("job", 3, 1, 0, 5)):
         broker.write(b"spark", key, [Portion(queue, [b"x"])], NOW)
     broker.check_written("job", 2, parts)
-    with pytest.raises(ChunkDiffers, match=says) if says else nullcontext():
+    with pytest.raises(ChunkDiffers, match=expected) if expected else nullcontext():
         broker.check_written("job", 3, parts)
     with pytest.raises(ChunkDiffers):
         broker.check_written("job", 4, parts)

@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_json(parser)
     options = parser.parse_args(arguments)
     sums = matrix(every=options.every, case=options.case)
-    sentence = f"{sums.damages:,} damages, {sums.pairs:,} pairs of them, {sums.wrong:,} not as it must be"
+    sentence = f"{sums.damages:,} damages, {sums.pairs:,} pairs of them, {sums.wrong:,} failed"
     show(sums, sentence, as_json=options.json)
     return 1 if sums.wrong else 0
 

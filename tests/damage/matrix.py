@@ -177,7 +177,7 @@ def _check_start(before: Pristine, files: Files, found: Survey) -> None:
     _check_payloads(before, live)
     gone = before.live.keys() - live.keys() - set_aside(opened)
     torn = _torn(before, found)
-    _demand(not gone or torn, f"the start has given up {sorted(gone)}")
+    _demand(not gone or torn, f"the start gave up {sorted(gone)}")
     _demand(not torn or opened.report, "a cut was not reported")
     _demand(torn or not live.keys() - before.live.keys(), "messages have come back")
     opened.engine.commit(before.now)
@@ -193,8 +193,8 @@ def _check_put_back(before: Pristine, files: Files, after: Files, *, torn: bool)
             back[name] = before.files[name]
     opened = start(back, before.now)
     live = live_messages(opened)
-    _demand(torn or not set_aside(opened), "not all came back with the file")
-    _demand(torn or live.keys() == before.live.keys(), "the files were put back, but not all messages came back")
+    _demand(torn or not set_aside(opened), "not all messages returned with the file")
+    _demand(torn or live.keys() == before.live.keys(), "the files were put back, but not all messages returned")
     opened.engine.log.close()
 
 
@@ -229,8 +229,8 @@ def _check_books(before: Pristine, files: Files, found: Survey, ranges: list[tup
     lost = {position for position in before.events if any(low <= position < high for low, high in ranges)}
     gone = before.events.keys() - there.keys()
     bridges = {high - 1 for _, high in ranges} | {high + GAP - 1 for _, high in ranges}
-    _demand(gone - torn <= lost, f"lost without a word: {sorted(gone - lost)[:10]}, reported: {ranges}")
-    _demand(lost <= gone | bridges, f"said to be lost, and there: {sorted(lost - gone)[:10]}, reported: {ranges}")
+    _demand(gone - torn <= lost, f"lost but not reported: {sorted(gone - lost)[:10]}, reported: {ranges}")
+    _demand(lost <= gone | bridges, f"reported as lost but present: {sorted(lost - gone)[:10]}, reported: {ranges}")
     same = before.events.keys() & there.keys() - bridges
     _demand(all(before.events[at] == there[at] for at in same), "events have changed")
     opened = start(files, before.now)

@@ -34,9 +34,9 @@ def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     monkeypatch.setattr(matrix, "plan", silent)
     missing = next(each for each in matrix.damages(before) if each.name == "second: missing")
-    with pytest.raises(matrix.Wrong, match="lost without a word"):
+    with pytest.raises(matrix.Wrong, match="lost but not reported"):
         matrix.check(before, [missing])
     assert command.main(["--case", missing.name]) == 1
     printed = capsys.readouterr()
     assert "second: missing, after a clean stop" in printed.err
-    assert "2 damages, 0 pairs of them, 2 not as it must be" in printed.out
+    assert "2 damages, 0 pairs of them, 2 failed" in printed.out

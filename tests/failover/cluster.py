@@ -190,7 +190,7 @@ class Cluster:
             node.route.mend()
         self.begin()
         roles = ["serving", *["standby"] * (len(self.nodes) - 1)]
-        wait_until(lambda: sorted(node.role for node in self.nodes) == roles, f"no good order:\n{self.logs()}")
+        wait_until(lambda: sorted(node.role for node in self.nodes) == roles, f"not recovered:\n{self.logs()}")
 
     def restore_standby(self) -> None:
         """After a failover: make a new standby of the new primary, in the old one's place and on its port."""

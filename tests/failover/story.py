@@ -150,18 +150,18 @@ class Story:
         load = self._load
         positions = self._positions()
         for text in sorted((load.confirmed | {each.text for each in load.shown}) - positions.keys()):
-            self._wrong("lost", f"{text} was promised, and is not in the journal")
+            self._wrong("lost", f"{text} was promised but is not in the journal")
         ends = self._ends()
         for text, position in positions.items():
             if position not in ends and text.partition(" ")[0] not in KEPT:
-                self._wrong("left", f"{text} was neither consumed, nor is it in its queue")
+                self._wrong("left", f"{text} was neither consumed nor left in its queue")
         for each in load.shown:
             ended = ends.get(positions.get(each.text, 0), float("inf"))
             if each.at > min(ended, load.settled.get(each.text, float("inf"))) + SLACK:
                 self._wrong("came_back", f"{each.text} was shown by {each.broker} after it was settled")
         waiting = self._published(lambda name: name.queue == WAITING, ["position"])
         if len(waiting) != self._waiting:
-            self._wrong("lost", f"{len(waiting)} messages wait, and should be {self._waiting}")
+            self._wrong("lost", f"{len(waiting)} messages are waiting instead of {self._waiting}")
         counts = {"confirmed": len(load.confirmed), "published": len(positions), "shown": len(load.shown)}
         self._count(**counts, settled=len(ends))
 
@@ -174,12 +174,12 @@ class Story:
             if found.setdefault(text, row["position"]) != row["position"]:
                 self._wrong("doubled", f"{text} is at {found[text]} and {row['position']}")
         if self._streams is not None:
-            came, worked = (
+            incoming, consumed = (
                 [(at, text.encode()) for text, at in found.items() if text.startswith(f"{queue} ")]
                 for queue in streams.QUEUES
             )
             copies = self._published(lambda name: name.queue == streams.COPIED, ["payload"])
-            for each in self._streams.check(came, worked, [row["payload"] for row in copies]):
+            for each in self._streams.check(incoming, consumed, [row["payload"] for row in copies]):
                 self._wrong("spark", each)
         return found
 

@@ -58,12 +58,12 @@ class Streams:
             kill_group(self._driver)
         self._stack.close()
 
-    def check(self, came: list[tuple[int, bytes]], worked: list[tuple[int, bytes]], copied: list[bytes]) -> list[str]:
+    def check(self, sent: list[tuple[int, bytes]], consumed: list[tuple[int, bytes]], copied: list[bytes]) -> list[str]:
         """Return the failures: everything must be read, copied and consumed once."""
         pairs: dict[str, tuple[list[Any], list[Any]]] = {
-            "read": (rows(self._folder / "read"), came),
-            "copied": (copied, [payload for _, payload in came]),
-            "consumed": (rows(self._folder / "consume"), worked),
+            "read": (rows(self._folder / "read"), sent),
+            "copied": (copied, [payload for _, payload in sent]),
+            "consumed": (rows(self._folder / "consume"), consumed),
         }
         differences = {name: Difference.between(found, wanted) for name, (found, wanted) in pairs.items()}
         return [f"Spark, {name}: {difference}" for name, difference in differences.items() if difference]

@@ -72,7 +72,7 @@ def test_a_failure_is_reported_with_its_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(story: Story, rounds: int) -> list[str]:
-        story._wrong("lost", "jobs 7 was promised, and is not in the journal")
+        story._wrong("lost", "jobs 7 was promised but is not in the journal")
         return ["round 0: nothing"]
 
     monkeypatch.setattr(Story, "run", broken)

@@ -100,7 +100,7 @@ class TestSchema:
             batch.validate(full=True)
             assert batch.schema.equals(arrow.schema(view), check_metadata=True)
 
-    def test_columns_come_in_the_order_asked_for(self, reader: JournalReader) -> None:
+    def test_columns_come_in_the_requested_order(self, reader: JournalReader) -> None:
         batch = next(arrow.read(reader, "messages", 1, columns=["queue", "position"]))
         assert batch.schema.names == ["queue", "position"]
 

@@ -35,7 +35,7 @@ TRIGGER = """
 create table fault (state text);
 create function fail() returns trigger language plpgsql as $$
     declare wanted text := (select state from {schema}.fault);
-    begin if wanted is not null then raise exception 'as asked' using errcode = wanted; end if; return new; end $$;
+    begin if wanted is not null then raise exception 'as attempts' using errcode = wanted; end if; return new; end $$;
 create trigger fail before insert on blocks for each row execute function fail();
 """
 
@@ -85,13 +85,13 @@ def test_a_final_error_ends_the_owner(url: str, state: str) -> None:
         add(owned.log, b"first")
         execute(url, TRIGGER.format(schema=url.partition("?schema=")[2]))
         execute(url, f"insert into fault values ('{state}')")
-        with pytest.raises(LogFailed, match="as asked"):
+        with pytest.raises(LogFailed, match="as attempts"):
             add(owned.log, b"second")
         assert payloads(owned.log) == [b"first"]
 
 
 @contextmanager
-def turning_away(answers: Iterator[tuple[str, str]]) -> Iterator[str]:
+def refusing_server(answers: Iterator[tuple[str, str]]) -> Iterator[str]:
     """Yield the URL of a server that ends every connection with the next error, an SQLSTATE and a text."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -131,7 +131,7 @@ SAID = [
 
 def test_no_refused_connection_is_final() -> None:
     answers = [(state, f"an error with {state}") for state in STATES] + [(state, text) for state, text, _ in SAID]
-    with turning_away(iter(answers)) as url:
+    with refusing_server(iter(answers)) as url:
         for _ in STATES:
             with pytest.raises(LogAway):
                 journal_at(url).own()
@@ -175,15 +175,15 @@ def test_retries_back_off_while_a_server_refuses_connections(monkeypatch: pytest
     monkeypatch.undo()
     times = [0.0]
     backoff = Backoff(lambda: times[0])
-    asked = []
+    attempts = []
     while times[0] < 30:
         with suppress(ConnectionLost):
             backoff.check()
-            asked.append(times[0])
+            attempts.append(times[0])
             backoff.note("no")
             backoff.note("another connection says so as well")
         times[0] += 0.125
-    assert [later - before for before, later in pairwise(asked)] == [0.25, 0.5, 1, 2, *[4] * 6]
+    assert [later - before for before, later in pairwise(attempts)] == [0.25, 0.5, 1, 2, *[4] * 6]
     times[0] += 60
     backoff.note("no")
     with pytest.raises(ConnectionLost, match=r"^no$") as lost:
@@ -197,7 +197,7 @@ def test_the_driver_does_not_retry_by_itself(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     tries = count()
     answers = (("28P01", f"try {next(tries)}") for _ in count())
-    with turning_away(answers) as url:
+    with refusing_server(answers) as url:
         journal = journal_at(url)
         for _ in range(3):
             with pytest.raises(LogDenied, match="try 0"):

@@ -194,7 +194,7 @@ class TestCommitted:
         add(log, 3)
         assert (reader.latest, positions(reader)) == (4, [1, 2, 3])
 
-    def test_a_range_that_ends_behind_it_is_data_loss(self, place: Folder | Database) -> None:
+    def test_a_range_beyond_the_end_is_data_loss(self, place: Folder | Database) -> None:
         """The reader has seen more than exists: the folder was restored, or belongs to another machine."""
         log = place.new_log()
         add(log, 3)
@@ -208,7 +208,7 @@ class TestCommitted:
             with pytest.raises(ValueError, match="are no range"):
                 place.reader().read(start, stop)
 
-    def test_it_grows_while_it_is_open(self, place: Folder | Database) -> None:
+    def test_a_journal_grows_while_it_is_open(self, place: Folder | Database) -> None:
         """It grows past the space that was reserved when it was mapped."""
         log = place.new_log()
         reader = place.reader()
@@ -244,7 +244,7 @@ class TestTrimmed:
         blocks = place.reader().read(5, accept_loss=True)
         assert [found.block.first for found in blocks] == [21, 31, 41]
 
-    def test_trimmed_while_it_is_being_read(self, place: Folder | Database) -> None:
+    def test_a_segment_trimmed_while_it_is_read(self, place: Folder | Database) -> None:
         """The mapped segment is read to its end before the loss is raised."""
         log = self.fill(place)
         reader = place.reader()
@@ -256,7 +256,7 @@ class TestTrimmed:
             list(blocks)
         assert raised.value.lost == (11, 41)
 
-    def test_the_whole_rest_of_a_range_is_trimmed_while_it_is_being_read(self, place: Folder | Database) -> None:
+    def test_the_rest_of_a_range_trimmed_while_it_is_read(self, place: Folder | Database) -> None:
         log = self.fill(place)
         blocks = place.reader().read(1, 21)
         next(blocks)

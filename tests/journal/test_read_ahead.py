@@ -21,18 +21,18 @@ def row(position: int, size: int = 10) -> BlockRow:
 
 
 def test_the_event_loop_gets_only_fetched_blocks_and_never_waits() -> None:
-    asked = []
+    fetched = []
 
     def fetch(extent: int, position: int, size: int) -> list[BlockRow]:
-        asked.append(position)
+        fetched.append(position)
         return [row(position)]
 
     ahead = ReadAhead(fetch)
     assert ahead.resident(EXTENT, 5) is None
-    assert asked == []
+    assert fetched == []
     assert found(ahead, 5) == 5
     assert ahead.resident(EXTENT, 5) is ahead.find(EXTENT, 5)
-    assert asked == [5]
+    assert fetched == [5]
     ahead.close()
 
 

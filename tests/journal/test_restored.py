@@ -79,8 +79,8 @@ def test_a_broker_reports_losses_of_a_restore_until_an_operator_accepts_them(
             own_with(url, tmp_path)
     with pytest.raises(CommitsLost, match="positions 2 to 3 at least"):
         open_journal(url).own()
-    asked = penstock_here("journal", "accept-loss", url)
-    assert (asked.code, "confirm it with --yes" in asked.err) == (2, True)
+    unconfirmed = penstock_here("journal", "accept-loss", url)
+    assert (unconfirmed.code, "confirm it with --yes" in unconfirmed.err) == (2, True)
     done = penstock_here("journal", "accept-loss", "--yes", url)
     assert (done.code, "without the events after position 1:" in done.out) == (0, True)
     owned = own_with(url, tmp_path)

@@ -207,7 +207,7 @@ class TestByTheCommand:
             through = [proxy.url(end) if end == database else end for end in ends]
             proxy.hold_at_statement(40 if to_database else 12)
             running = subprocess.Popen([*COMMAND, "journal", "copy", *through], env=environment())
-            wait_for(lambda: proxy.held, "the copy did not come that far", 120)
+            wait_for(lambda: proxy.held, "the copy did not get that far", 120)
             running.kill()
             running.wait()
         assert not target.exists()

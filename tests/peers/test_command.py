@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--rounds", "0"], "argument --rounds: '0' is not a whole number from 1 to 1000"),
         (["--rounds", "many"], "argument --rounds: 'many' is not a whole number from 1 to 1000"),
@@ -39,11 +39,11 @@ ROOT = Path(__file__).parents[2]
         (["flow"], "unrecognized arguments: flow"),
     ],
 )
-def test_wrong_use(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert f"scripts/bench-peers: error: {said}" in capsys.readouterr().err
+    assert f"scripts/bench-peers: error: {message}" in capsys.readouterr().err
 
 
 def test_only_a_complete_run_writes_the_page() -> None:

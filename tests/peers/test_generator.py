@@ -76,7 +76,7 @@ def test_the_echo(load: Path, tmp_path: Path) -> None:
 
 class TestErrors:
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             ([], "usage: load PROTOCOL"),
             (["stomp", "--port=1"], "there is no protocol stomp; there are: phpmq kokaq"),
@@ -89,10 +89,10 @@ class TestErrors:
             (["phpmq", "--port=1", "--what"], "unrecognized option '--what'"),
         ],
     )
-    def test_wrong_use(self, load: Path, arguments: list[str], said: str) -> None:
+    def test_wrong_use(self, load: Path, arguments: list[str], message: str) -> None:
         done = subprocess.run([load, *arguments], capture_output=True, text=True, check=False, timeout=30)
         assert (done.returncode, done.stdout) == (2, "")
-        assert said in done.stderr
+        assert message in done.stderr
 
     def test_connection_refused(self, load: Path) -> None:
         with pytest.raises(GeneratorError, match=r"can't connect to 127\.0\.0\.1:1: Connection refused"):

@@ -108,7 +108,7 @@ class SimBroker:
             raise ConnectionLost("before it was done")
         if self.random.random() < faults.late:
             run = world.server.run
-            world.scheduler.call(self.random.expovariate(1.0), lambda: self._do_late(statement, run))
+            world.scheduler.call(self.random.expovariate(1.0), lambda: self._run_abandoned(statement, run))
             self.sleep(self.random.choice((0.0, 0.5, 3.0)))
             raise ConnectionLost("while it was under way")
         found, run = statement(), world.server.run
@@ -119,7 +119,7 @@ class SimBroker:
             raise ConnectionLost("after it was done")
         return found
 
-    def _do_late(self, statement: Callable[[], object], run: tuple[int, int]) -> None:
+    def _run_abandoned(self, statement: Callable[[], object], run: tuple[int, int]) -> None:
         """Let the server run an abandoned statement, if the server is still there."""
         if self.world.server.run == run:
             with suppress(Exception):

@@ -184,7 +184,7 @@ class ClusterWorld:
             if broker.known > self.witness.head and not self.server.synchronous:
                 broker.knew = True
             elif broker.committed > self.witness.head and not broker.knew:
-                raise Broken(f"{broker.name} knew that events are committed, and the standby does not have them")
+                raise Broken(f"{broker.name} knew of committed events that the standby does not have")
 
     def _back_up(self) -> None:
         self._backup = self.server.tables.copy(), self.witness.back_up()
@@ -208,7 +208,7 @@ class ClusterWorld:
         """Let an operator accept the loss after a broker has ended over lost commits."""
         self.noticed += 1
         if self.server.synchronous and not self.restores:
-            raise Broken("a broker ends because commits are lost, and none is that was confirmed")
+            raise Broken("a broker ends over lost commits, although no confirmed one is lost")
         if not self._deciding:
             self._deciding = True
             self.scheduler.call(self.random.uniform(0.0, 3.0), self._decide)

@@ -118,7 +118,7 @@ class Witness:
         gone = [row for row in self.blocks if row.end > head]
         lost = [row for row in gone if self.confirmed.get(row.first) == row]
         if lost and self._server.synchronous:
-            raise Broken(f"block {lost[0].first} was confirmed, and the synchronous standby does not have it")
+            raise Broken(f"block {lost[0].first} was confirmed, but the synchronous standby does not have it")
         count = len(self.blocks) - len(gone)
         self._go_back(Backup(self.blocks[:count], self.changes[:count]))
 
@@ -146,7 +146,7 @@ class Witness:
         rows = [row for row in self.blocks if first <= row.first < end]
         reached = rows[-1].end if rows else first
         if reached != end:
-            raise Broken(f"owner {epoch} confirms up to {end}, and the database has events up to {reached}")
+            raise Broken(f"owner {epoch} confirms up to {end}, but the database has events up to {reached}")
         for row in rows:
             if row.epoch != epoch:
                 raise Broken(f"owner {epoch} confirms block {row.first} of owner {row.epoch}")
@@ -162,11 +162,11 @@ class Witness:
         if self.was_restored or (not self._server.synchronous and self._timeline > 1):
             return
         if self.epoch > epoch:
-            raise Broken(f"owner {epoch} hands out message {position} while there is owner {self.epoch}")
+            raise Broken(f"owner {epoch} delivers message {position} while there is owner {self.epoch}")
         if position in self.ended:
-            raise Broken(f"owner {epoch} hands out message {position} after it was settled")
+            raise Broken(f"owner {epoch} delivers message {position} after it was settled")
         if position not in self.published:
-            raise Broken(f"owner {epoch} hands out message {position}, which is not in the database")
+            raise Broken(f"owner {epoch} delivers message {position}, which is not in the database")
 
     def take_over(self, epoch: int, alive: set[int]) -> None:
         """Check the messages a new owner knows, unless yet another owner has already replaced it."""
@@ -179,4 +179,4 @@ class Witness:
         there = {row.first: row for row in self.blocks}
         for first, row in self.confirmed.items():
             if there.get(first) != row:
-                raise Broken(f"block {first} was confirmed, and is not there")
+                raise Broken(f"block {first} was confirmed, but is missing")

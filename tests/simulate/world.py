@@ -180,20 +180,20 @@ class World:
             if key.writer in self.workload.ended:  # it was ending when the power failed
                 continue
             if not broker.write(b"spark again", key, [], self.workload.now).duplicate:
-                raise Broken(f"{key} was confirmed, but is taken again")
+                raise Broken(f"{key} was confirmed, but is accepted again")
             if broker.log.next_position != before:
-                raise Broken(f"{key} was sent again, and added something")
+                raise Broken(f"{key} was resent and added rows")
 
     def _check_state(self, broker: Broker, reached: int, forget_until: int) -> None:
         if reached not in self.known:
-            raise Broken(f"the journal ends at {reached}, which no commit did")
+            raise Broken(f"the journal ends at {reached}, where no commit ended")
         now, state = self.known[reached]
         found = forget_requests(lasting(broker, now), forget_until)
         state = forget_requests(state, forget_until)
         if self.flipped:  # a leased message that can't be read has left its lease, until a start finds it there again
             state, found = ({**each, "leased": 0, "leases": {}} for each in (state, found))
         if found != state:
-            raise Broken(f"recovered at {reached}, what the broker knew came back changed: {difference(state, found)}")
+            raise Broken(f"the state recovered at {reached} differs from the broker's:  {difference(state, found)}")
 
     def _step(self) -> None:
         assert self.opened is not None
@@ -202,7 +202,7 @@ class World:
                 self.disk.made + self.random.randrange(1, 30), self.random.choice(("EIO", "ENOSPC", "short"))
             )
         if self.min_free:
-            self._live_with_others()
+            self._share_the_disk()
         self.workload.step()
         chance = self.random.random()
         if chance < 0.4:
@@ -219,7 +219,7 @@ class World:
             self._stop()
             self._start()
 
-    def _live_with_others(self) -> None:
+    def _share_the_disk(self) -> None:
         """Other programs fill the disk or free space; the broker checks it now and then."""
         assert self.opened is not None
         if self.random.random() < 0.05:
@@ -246,7 +246,7 @@ class World:
                 return
             except LogFull:
                 if (engine.log.end, engine.log.committed) != before:
-                    raise Broken(f"a write without room has moved the log from {before}") from None
+                    raise Broken(f"a failed write on a full disk has moved the log from {before}") from None
             if self.random.random() < 0.1:
                 raise PowerCut
             self._make_room()
@@ -286,9 +286,9 @@ class World:
         for effect in engine.released():
             if isinstance(effect, DeliveryEffect):
                 self._check_delivery(effect)
-        self._tell_readers_and_writers()
+        self._show_readers_and_writers()
 
-    def _tell_readers_and_writers(self) -> None:
+    def _show_readers_and_writers(self) -> None:
         assert self.opened is not None
         engine, committed = self.opened.engine, self.opened.engine.log.committed
         leases = {at: lease for at, lease in engine.broker.leases.items() if at < committed}

@@ -493,7 +493,7 @@ class TestPieces:
         assert in_pieces(response()) == [response()]
 
     @pytest.mark.parametrize("size", [0, 65535, 65536, 131070, 131071, 1_000_000])
-    def test_in_parts_they_are_the_same_bytes(self, size: int) -> None:
+    def test_pieces_add_up_to_the_same_bytes(self, size: int) -> None:
         whole = response(payload=bytes(i % 251 for i in range(size)), metadata=Metadata(uuid=UUID, version=1), **QUEUE)
         frames = [response(), whole, response(metadata=Metadata(version=2))]
         parts = response_parts(frames)
