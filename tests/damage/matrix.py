@@ -238,7 +238,7 @@ def _check_books(before: Pristine, files: Files, found: Survey, ranges: list[tup
     _check_payloads(before, live)
     missing = before.live.keys() - live.keys()
     excused = {at for at, place in before.places.items() if place in lost | torn or at in lost | torn}
-    _demand(missing - set_aside(opened) <= excused, f"given up without a word: {sorted(missing - excused)}")
+    _demand(missing - set_aside(opened) <= excused, f"given up but not reported: {sorted(missing - excused)}")
     _demand(bool(ranges or torn) or not live.keys() - before.live.keys(), "messages have come back")
     _demand(bool(torn) or not set_aside(opened), "after a repair something is still set aside")
     opened.engine.commit(before.now)

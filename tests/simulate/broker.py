@@ -366,7 +366,7 @@ class Serving:
             try:
                 self._opened.engine.write([staged])
                 if self.broker.knew:
-                    self.world.broken(f"{self.broker.name} goes on, but knew commits that are lost")
+                    self.world.broken(f"{self.broker.name} continues, but knew commits that are lost")
                 return
             except LogFull:
                 self.broker.sleep(0.2)
