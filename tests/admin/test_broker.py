@@ -137,8 +137,8 @@ def test_definitions_configure_another_broker_the_same_way(api: Api, queue: str,
 
 
 def test_a_dry_run_adds_nothing_to_the_audit_log(api: Api) -> None:
-    wanted: Any = {"queues": {"default/dry": {}}}
-    api.do("POST", "definitions?dry_run=true", wanted)
+    definitions: Any = {"queues": {"default/dry": {}}}
+    api.do("POST", "definitions?dry_run=true", definitions)
     [entry, *_] = api.get("audit", action="import-definitions")["items"]
     assert (entry["outcome"], entry["after"]) == ("dry-run", None)
 
@@ -152,7 +152,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "remove", "words"),
+    ("definitions", "remove", "expected"),
     [
         (
             {"queues": {f"default/{n}": {} for n in range(5)}},
@@ -166,7 +166,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
     ],
 )
 def test_an_import_that_would_be_refused_half_way_changes_nothing(
-    small: WebBroker, wanted: Any, remove: str, words: str
+    small: WebBroker, definitions: Any, remove: str, expected: str
 ) -> None:
     api = small.api
     if not api.get("queues", pattern="default/full")["items"]:
@@ -174,8 +174,8 @@ def test_an_import_that_would_be_refused_half_way_changes_nothing(
         api.publish("default/full", "x")
     before = api.get("definitions")
     for dry in ("", "&dry_run=true"):
-        refusal = api.refused("POST", f"definitions?remove={remove}{dry}", wanted)
-        assert words in refusal["detail"]
+        refusal = api.refused("POST", f"definitions?remove={remove}{dry}", definitions)
+        assert expected in refusal["detail"]
     assert api.get("definitions") == before
     assert api.get("audit", action="import-definitions")["items"][0]["outcome"] == "refused"
 
@@ -548,8 +548,8 @@ def test_bodies_are_bounded(api: Api) -> None:
     assert problem["code"] == "too-large"
 
 
-@pytest.mark.parametrize(("flags", "code"), [([], 0), (["--http=127.0.0.1:0"], 3)], ids=["left out", "asked for"])
-def test_without_uvicorn_one_line_says_so(tmp_path: Path, flags: list[str], code: int) -> None:
+@pytest.mark.parametrize(("flags", "code"), [([], 0), (["--http=127.0.0.1:0"], 3)], ids=["left out", "requested"])
+def test_missing_uvicorn_is_reported_in_one_line(tmp_path: Path, flags: list[str], code: int) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['uvicorn'] = None\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     env = {name: value for name, value in environment(PYTHONPATH=path).items() if name != "PENSTOCK_HTTP"}

@@ -27,7 +27,7 @@ def test_a_pattern_delays_no_one(broker: WebBroker, api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "expected"),
     [
         (f"{'.'.join('a' * 400)} = 1", "line 1 is nested too deeply"),
         (f"[{'.'.join('a' * 400)}]", "line 1 is nested too deeply"),
@@ -38,10 +38,10 @@ def test_a_pattern_delays_no_one(broker: WebBroker, api: Api) -> None:
     ],
     ids=["key", "table", "array", "inline table", "keys", "digits"],
 )
-def test_definitions_are_bounded_before_they_are_parsed(api: Api, text: str, words: str) -> None:
+def test_definitions_are_bounded_before_they_are_parsed(api: Api, text: str, expected: str) -> None:
     answer = api.ask("POST", "/api/v1/definitions", text.encode(), {"content-type": "application/toml"}, dry_run=True)
     assert (answer.status, answer.value["field"]) == (400, "body")
-    assert words in answer.value["detail"]
+    assert expected in answer.value["detail"]
 
 
 def test_others_are_served_while_definitions_are_parsed(broker: WebBroker, api: Api) -> None:
@@ -50,13 +50,13 @@ def test_others_are_served_while_definitions_are_parsed(broker: WebBroker, api: 
     text = "\n".join(queues).encode()
     with ThreadPoolExecutor(1) as pool:
         headers = {"content-type": "application/toml"}
-        asked = pool.submit(api.ask, "POST", "/api/v1/definitions", text, headers, dry_run=True)
+        pending = pool.submit(api.ask, "POST", "/api/v1/definitions", text, headers, dry_run=True)
         answers = 0
-        while not asked.done():
+        while not pending.done():
             assert Api(api.address).ask("GET", "/healthz").status == 200
             answers += 1
-        assert asked.result().status == 200
-        assert len(asked.result().value["changes"]) >= 9_000
+        assert pending.result().status == 200
+        assert len(pending.result().value["changes"]) >= 9_000
     assert answers > 1
 
 

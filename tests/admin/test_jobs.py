@@ -37,7 +37,7 @@ def test_dead_letters_are_grouped_by_reason(api: Api, dead: str) -> None:
     assert api.get("overview")["dead_by_reason"]["deliveries"] >= 15
 
 
-def test_all_dead_letters_go_back(api: Api, dead: str) -> None:
+def test_all_dead_letters_are_redriven(api: Api, dead: str) -> None:
     job = api.job(api.do("POST", "jobs", {"kind": "redrive", "queue": dead}))
     assert (job["done"], job["skipped"]) == (15, 0)
     assert len(payloads(api, dead, "ready")) == 15
@@ -75,12 +75,12 @@ def test_ready_messages_are_moved_and_stay_after_a_restart(tmp_path: Path) -> No
         assert api.job(api.do("POST", "jobs", body))["done"] == 600
         body = {**body, "state": "delayed"}
         assert api.job(api.do("POST", "jobs", body))["done"] == 1
-        wanted = [*(f"m{number}" for number in range(600)), "later"]
-        assert payloads(api, "default/to", "ready") == wanted
+        expected = [*(f"m{number}" for number in range(600)), "later"]
+        assert payloads(api, "default/to", "ready") == expected
         broker.kill()
         broker.start()
         api = broker.api
-        assert payloads(api, "default/to", "ready") == wanted
+        assert payloads(api, "default/to", "ready") == expected
         source = api.get("queues/default/from")
         assert (source["ready"], source["delayed"], source["counters"]["moved_out"]) == (0, 0, 601)
 

@@ -78,11 +78,11 @@ class Counting(WatchedBroker):
     def __init__(self, queues: QueueRequests | None = None, messages: MessageRequests | None = None) -> None:
         super().__init__("")
         self.queues, self.messages = queues, messages
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
         self.items = 0
 
     async def ask(self, request: Any, kind: Any) -> Any:
-        self.asked.append(request)
+        self.requests.append(request)
         if isinstance(request, requests.Queues):
             assert self.queues is not None
             return self.queues.rows(request)
@@ -96,15 +96,15 @@ class Counting(WatchedBroker):
 
 def test_pages_of_queues_are_answered_without_the_broker(many_queues: QueueRequests) -> None:
     async def look() -> None:
-        asked = Counting(queues=many_queues)
-        mirror = Mirror(asked, clock=lambda: 100.0)
+        broker = Counting(queues=many_queues)
+        mirror = Mirror(broker, clock=lambda: 100.0)
         await mirror.ensure_fresh()
-        assert sum(isinstance(each, requests.Queues) for each in asked.asked) == QUEUES // requests.PIECE
+        assert sum(isinstance(each, requests.Queues) for each in broker.requests) == QUEUES // requests.PIECE
         assert len(mirror.rows) == QUEUES
-        before = len(asked.asked)
+        before = len(broker.requests)
         for _ in range(100):
             await mirror.ensure_fresh()
-        assert len(asked.asked) == before
+        assert len(broker.requests) == before
 
     asyncio.run(look())
 
@@ -136,20 +136,20 @@ class Stored(JournalView):
         return {place: plain._replace(payload=b"needle" if place % 100_000 == 0 else b"hay") for place in places}
 
 
-def test_a_search_looks_at_a_bounded_number_and_goes_on(many_messages: MessageRequests) -> None:
+def test_a_search_scans_a_bounded_number_and_resumes(many_messages: MessageRequests) -> None:
     async def search() -> None:
-        asked, journal = Counting(messages=many_messages), Stored()
+        broker, journal = Counting(messages=many_messages), Stored()
         request = requests.Browse(namespace="default", name="q", state="ready")
-        found = await search_messages(asked, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
+        found = await search_messages(broker, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
         assert found.items == []
         assert EXAMINED <= found.examined == journal.read <= EXAMINED + requests.PIECE
         after, needles = found.after, 0
         for _ in range(5):
             request = requests.Browse(namespace="default", name="q", state="ready", after=after)
-            found = await search_messages(asked, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
+            found = await search_messages(broker, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
             assert EXAMINED <= found.examined <= EXAMINED + requests.PIECE
             after, needles = found.after, needles + len(found.items)
         assert needles == 1
-        assert journal.read == asked.items
+        assert journal.read == broker.items
 
     asyncio.run(search())

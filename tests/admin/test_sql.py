@@ -212,7 +212,7 @@ def test_exporting_a_bad_query_reports_a_problem(filled: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "expected"),
     [
         ("selec 1", 'line 1, column 1: syntax error at or near "selec"'),
         ("select queue,\n  from from live", "line 2, column 8"),
@@ -235,10 +235,10 @@ def test_exporting_a_bad_query_reports_a_problem(filled: Api) -> None:
         ("select error('mine')", "mine"),
     ],
 )
-def test_bad_queries_are_explained(filled: Api, query: str, words: str) -> None:
+def test_bad_queries_are_explained(filled: Api, query: str, expected: str) -> None:
     problem = refused(filled, query)
     assert problem["field"] == "body.query"
-    assert words in problem["detail"]
+    assert expected in problem["detail"]
 
 
 @pytest.mark.parametrize(

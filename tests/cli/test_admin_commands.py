@@ -117,7 +117,7 @@ class TestQueues:
         assert [each["name"] for each in run("queues", "list", "--state=empty", "--json").json] == ["list/q0"]
         assert [each["name"] for each in run("queues", "--contains=LIST/Q3", "--json").json] == ["list/q3"]
 
-    def test_none(self, run: Run) -> None:
+    def test_no_queues(self, run: Run) -> None:
         assert run("queues", "missing/*") == (0, "", "there are no such queues\n")
 
     def test_show_and_configure(self, run: Run, queue: str) -> None:
@@ -316,7 +316,7 @@ class TestMessages:
         assert run("messages", "locks", "missing/*").err == "nothing is locked\n"
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "expected"),
         [
             (["list", "shop/x", "--published-from=yesterday"], "'yesterday' is not a time"),
             (["list", "shop/x", "--hex=xyz"], "hex"),
@@ -327,10 +327,10 @@ class TestMessages:
         ],
         ids=lambda each: " ".join(each) if isinstance(each, list) else "",
     )
-    def test_wrong_use(self, run: Run, arguments: list[str], said: str) -> None:
+    def test_wrong_use(self, run: Run, arguments: list[str], expected: str) -> None:
         code, _, err = run("messages", *arguments)
         assert code == 2
-        assert said in err
+        assert expected in err
 
 
 class TestDead:
@@ -498,7 +498,7 @@ class TestDefinitions:
         assert (report["applied"], len(report["changes"])) == (True, 2)
 
     def test_malformed_definitions(self, run: Run, tmp_path: Path) -> None:
-        for name, text, said in [
+        for name, text, expected in [
             ("x.toml", "[[[", "not valid TOML"),
             ("x.json", "{", "body"),
             ("x.json", json.dumps({"queues": {"a/b": {"max_depth": "many"}}}), "max_depth"),
@@ -506,7 +506,7 @@ class TestDefinitions:
         ]:
             (tmp_path / name).write_text(text)
             code, _, err = run("definitions", "import", tmp_path / name)
-            assert (code, said in err) == (2, True), err
+            assert (code, expected in err) == (2, True), err
 
 
 class TestProblems:

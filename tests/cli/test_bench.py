@@ -69,7 +69,7 @@ def test_over_a_unix_socket(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (["phpmq://127.0.0.1:1", "--protocol=sspq"], 2, "a URL names its own protocol"),
         (["phpmq://127.0.0.1:1", "--one-at-a-time"], 2, "PHPMQ has none; Kokaq can confirm"),
@@ -79,7 +79,7 @@ def test_over_a_unix_socket(tmp_path: Path) -> None:
         (["nonsense"], 2, "a URL starts with"),
     ],
 )
-def test_wrong_use(arguments: list[str], code: int, said: str) -> None:
+def test_wrong_use(arguments: list[str], code: int, expected: str) -> None:
     outcome = penstock("bench", *arguments)
     assert outcome.code == code, outcome
-    assert said in outcome.err
+    assert expected in outcome.err

@@ -256,7 +256,7 @@ class TestDamage:
     def test_an_interrupted_repair_can_be_done_again(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Stopped before every single rename."""
         flip(segments(folder)[1], 5000)
-        wanted: list[str] | None = None
+        expected: list[str] | None = None
         for stop_at in range(1, 20):
             copy = folder.parent / f"copy{stop_at}"
             shutil.copytree(folder, copy)
@@ -276,8 +276,8 @@ class TestDamage:
             assert run("repair", "--yes", copy).exit_code == 0
             assert run("verify", copy).exit_code == 0
             found = sorted(path.name for path in segments(copy))
-            assert wanted in (None, found)
-            wanted = found
+            assert expected in (None, found)
+            expected = found
             if first.exit_code == 0:
                 break
         assert stop_at > 3

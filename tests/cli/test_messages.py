@@ -102,7 +102,7 @@ class TestSend:
             assert penstock("send", url, "m", "--create").code == 0
 
     @pytest.mark.parametrize(
-        ("arguments", "code", "said"),
+        ("arguments", "code", "expected"),
         [
             (["http://x", "m"], 2, "a URL starts with phpmq://, sspq:// or kokaq://"),
             (["phpmq://127.0.0.1:1/q", "m"], 1, "Connection refused"),
@@ -116,11 +116,11 @@ class TestSend:
             ([], 2, "Missing argument 'URL'"),
         ],
     )
-    def test_wrong_use(self, queue: Queue, arguments: list[str], code: int, said: str) -> None:
+    def test_wrong_use(self, queue: Queue, arguments: list[str], code: int, expected: str) -> None:
         urls = {"PHPMQ": queue.phpmq, "KOKAQ": queue.kokaq}
         outcome = penstock("send", *(urls.get(each, each) for each in arguments))
         assert outcome.code == code, outcome
-        assert said in outcome.err
+        assert expected in outcome.err
 
     def test_no_queue_named(self, broker: BrokerProcess) -> None:
         outcome = penstock("send", broker.url("phpmq"), "m")
@@ -176,7 +176,7 @@ class TestReceive:
             assert process.wait(10) == 130
         assert penstock("receive", queue.phpmq, "--wait=0.3").code == 4
 
-    def test_a_reader_that_goes_away_loses_nothing(self, queue: Queue) -> None:
+    def test_a_reader_that_disconnects_loses_nothing(self, queue: Queue) -> None:
         penstock("send", queue.phpmq, *"abc")
         with subprocess.Popen(
             [*COMMAND, "receive", queue.phpmq, "--follow"],
@@ -192,17 +192,17 @@ class TestReceive:
         assert penstock("receive", queue.phpmq, "--all", "--wait=0.5").out == "a\nb\nc\n"
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "expected"),
         [
             (["--all", "--follow"], "one of them"),
             (["--count=0"], "0 is not in the range"),
             (["--format=x"], "'x' is not one of"),
         ],
     )
-    def test_wrong_use(self, queue: Queue, arguments: list[str], said: str) -> None:
+    def test_wrong_use(self, queue: Queue, arguments: list[str], expected: str) -> None:
         outcome = penstock("receive", queue.phpmq, *arguments)
         assert outcome.code == 2
-        assert said in outcome.err
+        assert expected in outcome.err
 
     def test_a_missing_queue(self, broker: BrokerProcess) -> None:
         outcome = penstock("receive", broker.url("kokaq", "/default/missing"))

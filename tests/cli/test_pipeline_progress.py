@@ -103,7 +103,7 @@ def test_shares_are_shown() -> None:
         ),
     ],
 )
-def test_the_last_line_says_what_is_done_and_what_remains(progress: Any, text: str) -> None:
+def test_the_last_line_reports_progress_and_lag(progress: Any, text: str) -> None:
     assert ending(progress, once=True).endswith(text)
     assert ending(progress, once=True).startswith("interrupted: 10 rows in 2.0 s, in 1 batches, are done") is not (
         progress.done

@@ -169,7 +169,7 @@ class TestRefused:
 
 class TestWrongUse:
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "expected"),
         [
             (["--nope"], "No such option '--nope'"),
             (["--http=nowhere"], "penstock: the flag --http: http.address: 'nowhere' is not an address"),
@@ -191,10 +191,10 @@ class TestWrongUse:
             (["extra"], "Got unexpected extra argument (extra)"),
         ],
     )
-    def test_flags(self, arguments: list[str], said: str) -> None:
+    def test_flags(self, arguments: list[str], expected: str) -> None:
         code, out, err = penstock("serve", *arguments)
         assert (code, out) == (2, "")
-        assert said in err
+        assert expected in err
 
     def test_a_variable(self) -> None:
         code, _, err = penstock("serve", PENSTOCK_JOURNAL_DURABILITY="x")

@@ -127,7 +127,7 @@ def test_a_destination_that_refuses_leaves_the_source_alone(broker: BrokerProces
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (["phpmq://127.0.0.1:1/a"], 2, "Missing argument 'DESTINATION'"),
         (["x://a", "phpmq://127.0.0.1:1/a"], 2, "a URL starts with"),
@@ -136,7 +136,7 @@ def test_a_destination_that_refuses_leaves_the_source_alone(broker: BrokerProces
         (["kokaq://127.0.0.1/default/a", "kokaq://127.0.0.1:9420/default/a"], 2, "the same queue"),
     ],
 )
-def test_wrong_use(arguments: list[str], code: int, said: str) -> None:
+def test_wrong_use(arguments: list[str], code: int, expected: str) -> None:
     outcome = penstock("shovel", *arguments)
     assert outcome.code == code, outcome
-    assert said in outcome.err
+    assert expected in outcome.err

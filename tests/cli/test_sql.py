@@ -72,7 +72,7 @@ def test_omitted_rows_are_reported(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "expected"),
     [
         (["selec 1"], 'line 1, column 1: syntax error at or near "selec"'),
         (["from nope"], "there is no table nope; there are messages, events, live, queues, readers, audit"),
@@ -87,10 +87,10 @@ def test_omitted_rows_are_reported(run: Run) -> None:
         (["select 1", "--memory=1"], "--memory"),
     ],
 )
-def test_bad_queries_are_explained(run: Run, arguments: list[str], words: str) -> None:
+def test_bad_queries_are_explained(run: Run, arguments: list[str], expected: str) -> None:
     done = run(*arguments)
     assert done.code == 2
-    assert words in done.err
+    assert expected in done.err
 
 
 def test_csv_on_a_terminal_is_escaped(broker: WebBroker) -> None:

@@ -61,10 +61,10 @@ def visit(chromium: Browser, origin: str, api: Api, watches: list[Watch]) -> Ite
         contexts.append(context)
         watches.append(Watch(context, origin))
         page = context.new_page()
-        wanted = api.token if token is None else token
-        if wanted:
+        secret = api.token if token is None else token
+        if secret:
             answer = context.request.post(
-                f"{origin}/api/v1/session", data={"token": wanted}, headers={"Origin": origin}
+                f"{origin}/api/v1/session", data={"token": secret}, headers={"Origin": origin}
             )
             assert answer.ok, answer.text()
         page.goto(f"{origin}/{address}")

@@ -66,9 +66,9 @@ def violations(page: Page, look: str = "light") -> list[str]:
 def test_every_page_passes_axe_and_fits(visit: Visit, look: str) -> None:
     page = visit(**LOOKS[look])
     base = page.url.partition("#")[0]
-    for name, (address, words) in PAGES.items():
+    for name, (address, text) in PAGES.items():
         page.goto(base + address)
-        expect(page.get_by_text(words).first).to_be_attached()
+        expect(page.get_by_text(text).first).to_be_attached()
         assert violations(page, look) == [], name
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{name} is too wide"
 
@@ -102,10 +102,16 @@ def test_pages_are_reached_with_the_keyboard(visit: Visit) -> None:
     page = visit()
     title = page.get_by_role("heading", level=1)
     expect(title).to_have_text("Overview")
-    for letter, words in {"q": "Queues", "d": "Dead letters", "c": "Connections", "s": "SQL", "o": "Overview"}.items():
+    for letter, heading in {
+        "q": "Queues",
+        "d": "Dead letters",
+        "c": "Connections",
+        "s": "SQL",
+        "o": "Overview",
+    }.items():
         page.keyboard.press("g")
         page.keyboard.press(letter)
-        expect(title).to_have_text(words)
+        expect(title).to_have_text(heading)
     page.keyboard.press("/")
     expect(page.locator("#search")).to_be_focused()
     page.keyboard.type("seen")  # letters are not shortcuts in a text field

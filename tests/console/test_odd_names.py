@@ -134,11 +134,11 @@ def test_a_missing_or_forbidden_queue_shows_nothing_of_the_previous_one(
     body = {"name": "some", "may": ["operate"], "where": ["before/*", "missing/*"]}
     page = visit("#/queue/before/a", token=api.call("POST", "tokens", body=body)["token"])
     watches[0].expected += ["404", "403"]
-    for address, said in (("missing/b", "Not found"), ("secret/b", "Access denied")):
+    for address, message in (("missing/b", "Not found"), ("secret/b", "Access denied")):
         goto(page, "#/queue/before/a")
         expect(page.get_by_text("7 of 7 messages")).to_be_visible()
         goto(page, f"#/queue/{address}")
-        expect(page.get_by_role("alert").get_by_text(said)).to_be_visible()
+        expect(page.get_by_role("alert").get_by_text(message)).to_be_visible()
         expect(page.get_by_role("heading", level=1)).to_have_text("b")
         for name in ("Publish", "Pause", "Purge"):
             expect(page.get_by_role("button", name=name)).to_have_count(0)

@@ -250,13 +250,13 @@ def test_a_connection_is_viewed_and_closed(visit: Visit, api: Api, broker: Broke
 
 def test_a_message_is_found_by_its_id_alone(visit: Visit, api: Api) -> None:
     api.make("shop", "findable")
-    [wanted] = api.publish("shop", "findable", "here")
+    [message] = api.publish("shop", "findable", "here")
     page = visit()
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     page.keyboard.press("/")
-    page.keyboard.type(wanted)
+    page.keyboard.type(message)
     page.keyboard.press("Enter")
-    expect(page).to_have_url(re.compile(f"#/message/shop/findable/{wanted}"))
+    expect(page).to_have_url(re.compile(f"#/message/shop/findable/{message}"))
     expect(page.get_by_text("Published", exact=True)).to_be_visible()
 
 
@@ -361,5 +361,5 @@ def test_the_audit_log_shows_before_and_after(visit: Visit, api: Api) -> None:
 def test_the_other_parts_of_a_queue_are_shown(visit: Visit, api: Api, tab: str) -> None:
     api.make("shown", tab)
     page = visit(f"#/queue/shown/{tab}/{tab}")
-    words = {"activity": "Messages since the queue was created", "consumers": "No consumers"}
-    expect(page.get_by_text(words[tab])).to_be_visible()
+    texts = {"activity": "Messages since the queue was created", "consumers": "No consumers"}
+    expect(page.get_by_text(texts[tab])).to_be_visible()

@@ -35,5 +35,5 @@ def test_a_reader_is_shown_with_its_lag_and_forgotten_with_its_name_typed(
     page.get_by_role("button", name="Forget it").click()
     expect(page.get_by_text("No readers")).to_be_visible()
     assert api.get("readers")["items"] == []
-    for words in ("No pipelines", "No leases", "No writers"):
-        expect(page.get_by_text(words)).to_be_visible()
+    for text in ("No pipelines", "No leases", "No writers"):
+        expect(page.get_by_text(text)).to_be_visible()

@@ -78,8 +78,8 @@ class TestTokens:
     def test_a_reader_may_do_nothing_else(self, guarded: BrokerProcess) -> None:
         with caller(guarded, "reader") as flight:
             assert problem(lambda: flight.write(row(), queue="default/open")).code == "denied"
-            wanted = {"queue": "default/more", "reader": "r", "instance": "1", "start": 0}
-            assert problem(lambda: flight.act("lease", **wanted)).code == "denied"
+            request = {"queue": "default/more", "reader": "r", "instance": "1", "start": 0}
+            assert problem(lambda: flight.act("lease", **request)).code == "denied"
             assert problem(lambda: flight.act("end-writer", writer="open")).code == "denied"
             with pytest.raises(fl.FlightUnauthorizedError):
                 flight.read(queue="default/secret")
@@ -107,11 +107,11 @@ class TestTokens:
 
     def test_a_consumer(self, guarded: BrokerProcess) -> None:
         with caller(guarded, "consumer") as flight, caller(guarded, "writer") as writer:
-            wanted = {"reader": "r", "instance": "1", "start": 0}
-            found = flight.act("lease", queue="default/more", **wanted)
+            request = {"reader": "r", "instance": "1", "start": 0}
+            found = flight.act("lease", queue="default/more", **request)
             leased = {"view": "leased", "reader": "r", "start": found["first"], "stop": found["stop"]}
             assert [each["payload"] for each in flight.rows(**leased)] == [b"more"]
-            assert problem(lambda: flight.act("lease", queue="default/open", **wanted)).code == "denied"
+            assert problem(lambda: flight.act("lease", queue="default/open", **request)).code == "denied"
             assert problem(lambda: writer.read(**leased)).code == "denied"
             assert problem(lambda: flight.read(view="live")).code == "denied"
 
@@ -131,8 +131,8 @@ class TestTokens:
             theirs = {"reader": "theirs", "queue": "default/secret"}
             found = boss.act("lease", **theirs, instance="1", start=0)
             assert found["rows"] == 1
-            wanted = {"reader": "theirs", "queue": "default/more", "instance": "2", "start": found["stop"]}
-            refusal = problem(lambda: consumer.act("lease", **wanted))
+            request = {"reader": "theirs", "queue": "default/more", "instance": "2", "start": found["stop"]}
+            refusal = problem(lambda: consumer.act("lease", **request))
             assert (refusal.code, "'theirs' belongs to another identity" in refusal.text) == ("denied", True)
             assert boss.act("lease", **theirs, instance="1", start=0) == found
             boss.act("forget-reader", reader="theirs")

@@ -125,8 +125,8 @@ def compare_leased(life: Life, history: History) -> None:
     caller = Caller(Peer("127.0.0.1", "127.0.0.1:1", "", ""), Allowed(open=True))
     for reader in READERS:
         leases = engine.broker.leases_of(reader)
-        wanted = [(position, lease.queue.name) for lease in leases for position in lease.messages]
+        expected = [(position, lease.queue.name) for lease in leases for position in lease.messages]
         read = Read(view="leased", reader=reader, start=0, stop=engine.broker.log.next_position)
         rows = [row for batch in read_leased(history, ask, read, caller) for row in batch.to_pylist()]
-        assert [(row["position"], row["queue"]) for row in rows] == wanted
-        assert [row["payload"] for row in rows] == [life.published[position]["payload"] for position, _ in wanted]
+        assert [(row["position"], row["queue"]) for row in rows] == expected
+        assert [row["payload"] for row in rows] == [life.published[position]["payload"] for position, _ in expected]

@@ -165,12 +165,12 @@ class TestReaders:
     def test_no_one_takes_over_or_reads_leases_of_another(self, callers: Callers) -> None:
         callers["victim"].write(row("secret"), writer="w", queue="default/mine")
         found = callers["victim"].act("lease", **lease())
-        wanted = {"view": "leased", "reader": "lake", "start": found["first"], "stop": found["stop"]}
+        leased = {"view": "leased", "reader": "lake", "start": found["first"], "stop": found["stop"]}
         for start in (0, found["stop"]):
             taking_over = partial(callers["thief"].act, "lease", **lease(instance="2", start=start))
             assert problem(taking_over).code == "denied"
-        assert problem(lambda: callers["thief"].read(**wanted)).code == "denied"
-        assert [each["payload"] for each in callers["victim"].rows(**wanted)][-1] == b"secret"
+        assert problem(lambda: callers["thief"].read(**leased)).code == "denied"
+        assert [each["payload"] for each in callers["victim"].rows(**leased)][-1] == b"secret"
         assert callers["boss"].act("forget-reader", reader="lake") is True
 
     def test_one_identity_cannot_use_up_all_names(self, callers: Callers) -> None:

@@ -36,23 +36,23 @@ def test_without_settings_it_ends() -> None:
 
 
 def test_it_reports_its_address_and_ends_with_its_input(folder: Path) -> None:
-    code, [said, *beats] = run(json.dumps({"journal": f"file:{folder}", "address": "127.0.0.1:0"}).encode() + b"\n")
-    assert (code, said["type"], {each["type"] for each in beats} - {"alive"}) == (0, "ready", set())
-    assert said["address"].startswith("grpc://127.0.0.1:")
+    code, [report, *beats] = run(json.dumps({"journal": f"file:{folder}", "address": "127.0.0.1:0"}).encode() + b"\n")
+    assert (code, report["type"], {each["type"] for each in beats} - {"alive"}) == (0, "ready", set())
+    assert report["address"].startswith("grpc://127.0.0.1:")
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "reason"),
     [
         ({"address": "192.0.2.1:0"}, "Cannot assign requested address"),
         ({"address": "127.0.0.1:0", "tls_certificate": "/nowhere"}, "/nowhere: No such file"),
         ({"address": "127.0.0.1:0", "journal": "/nowhere"}, "not the data folder of a broker"),
     ],
 )
-def test_it_reports_why_it_does_not_start(folder: Path, settings: dict[str, str], words: str) -> None:
-    code, [said] = run(json.dumps({"journal": f"file:{folder}", **settings}).encode() + b"\n")
-    assert (code, said["type"]) == (1, "failed")
-    assert words in said["reason"]
+def test_it_reports_why_it_does_not_start(folder: Path, settings: dict[str, str], reason: str) -> None:
+    code, [report] = run(json.dumps({"journal": f"file:{folder}", **settings}).encode() + b"\n")
+    assert (code, report["type"]) == (1, "failed")
+    assert reason in report["reason"]
 
 
 def test_it_has_a_lower_priority_than_the_broker(folder: Path) -> None:

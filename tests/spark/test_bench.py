@@ -36,7 +36,7 @@ def test_steps_are_those_of_the_batch_with_the_message() -> None:
     }
 
 
-def test_a_message_that_is_confirmed_while_it_is_read_has_not_waited() -> None:
+def test_a_message_read_before_its_confirmation_did_not_wait() -> None:
     noted = [Call("latestOffset", 0.0, 4.0, 12), Call("partitions", 5.0, 6.0, 12), Call("read", 9.0, 10.0, 12)]
     found = steps(1.0, Arrival(7, 11, called=8.0, got=15.0), noted)
     assert found[:2] == [0.0, 3.0]

@@ -171,7 +171,7 @@ def test_fingerprints_equal_avros(schema: str, number: int) -> None:
     assert avro.parse(schema).fingerprint == number.to_bytes(8, "little", signed=True)
 
 
-def test_the_fingerprint_is_of_full_names_without_what_readers_ignore() -> None:
+def test_the_fingerprint_uses_full_names_and_omits_ignored_fields() -> None:
     inner = {"type": "enum", "name": "K", "symbols": ["A"], "doc": "x", "aliases": ["L"]}
     fields = [
         {"name": "one", "type": [{"type": "null"}, inner], "default": None},

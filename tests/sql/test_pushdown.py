@@ -28,7 +28,7 @@ def position(low: int, high: int) -> ds.Expression:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("condition", "expected"),
     [
         (position(1_234_567, 2_000_000), (1_234_567, 2_000_000)),
         (ds.field("position") == 77, (77, 78)),
@@ -41,12 +41,12 @@ def position(low: int, high: int) -> ds.Expression:
         ((ds.field("queue") == "a") & (ds.field("position") == 3), (3, 4)),
     ],
 )
-def test_positions(wanted: ds.Expression, expected: tuple[int, int]) -> None:
-    assert pushdown.positions(SCHEMA, wanted, 1, 10**10) == expected
+def test_positions(condition: ds.Expression, expected: tuple[int, int]) -> None:
+    assert pushdown.positions(SCHEMA, condition, 1, 10**10) == expected
 
 
 @pytest.mark.parametrize(
-    ("wanted", "a", "none"),
+    ("condition", "a", "none"),
     [
         (ds.field("queue") == "a", True, False),
         (ds.field("queue") == "b", False, False),
@@ -58,14 +58,18 @@ def test_positions(wanted: ds.Expression, expected: tuple[int, int]) -> None:
         ((ds.field("queue") == "a") & (ds.field("namespace") == "elsewhere"), False, False),
     ],
 )
-def test_queues(wanted: ds.Expression, a: bool, none: bool) -> None:
-    assert pushdown.wants_queue(SCHEMA, wanted, "here", "a") is a
-    assert pushdown.wants_no_queue(SCHEMA, wanted) is none
+def test_queues(condition: ds.Expression, a: bool, none: bool) -> None:
+    assert pushdown.wants_queue(SCHEMA, condition, "here", "a") is a
+    assert pushdown.wants_no_queue(SCHEMA, condition) is none
 
 
 def test_columns() -> None:
-    wanted = (ds.field("queue") == "payload_size") & (ds.field("position") > 1)
-    assert pushdown.columns_of(SCHEMA, wanted) == {"queue", "position", "payload_size"}  # an extra column does no harm
+    condition = (ds.field("queue") == "payload_size") & (ds.field("position") > 1)
+    assert pushdown.columns_of(SCHEMA, condition) == {
+        "queue",
+        "position",
+        "payload_size",
+    }  # an extra column does no harm
 
 
 @pytest.fixture(scope="module")
