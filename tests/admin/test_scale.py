@@ -123,7 +123,7 @@ def test_a_page_of_messages_touches_a_page(many_messages: MessageRequests) -> No
 
 
 class Stored(JournalView):
-    """A journal in which one message in a hundred thousand is wanted."""
+    """A journal in which one message in a hundred thousand matches."""
 
     def __init__(self) -> None:
         super().__init__("memory:")

@@ -119,7 +119,7 @@ def test_a_stalled_machine_does_not_make_the_broker_look_silent() -> None:
         running = asyncio.create_task(pulse.run())
         await pulse.figures()
         broker.silent.set()
-        time.sleep(SILENT_SECONDS + TICK)  # no turn for anybody
+        time.sleep(SILENT_SECONDS + TICK)  # the loop gets no turn
         await asyncio.sleep(0)
         pulse.check()
         running.cancel()

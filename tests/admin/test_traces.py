@@ -35,7 +35,7 @@ class Collector(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.status = status
         self.requests: list[ExportTraceServiceRequest] = []
-        self.requests = 0
+        self.attempts = 0
         self.thread = Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         request = (self.path, self.headers["content-type"], self.headers["content-encoding"])
         right = request == ("/v1/traces", "application/x-protobuf", "gzip")
-        self.server.requests += 1
+        self.server.attempts += 1
         if self.server.status == 200 and right:
             self.server.requests.append(ExportTraceServiceRequest.FromString(gzip.decompress(body)))
         self.send_response(self.server.status if right else 400)
@@ -174,7 +174,7 @@ def test_a_collector_that_was_away_gets_missed_spans_and_is_logged_once(tmp_path
     with traced(tmp_path, first.url) as broker:
         with connect(broker.url("phpmq", "/q")) as client:
             client.publish_many([f"m{number}" for number in range(700)])  # more than fit in one request
-        eventually(lambda: first.requests >= 2)
+        eventually(lambda: first.attempts >= 2)
         first.end()
         second = Collector(first.server_port)
         try:
