@@ -2,6 +2,6 @@
 
 cluster   the database, the brokers, and the links between them
 load      clients of all protocols, and what was confirmed to them
-faults    the faults
+faults    the injected faults
 story     rounds of faults, and the count at the end
 """

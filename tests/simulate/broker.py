@@ -53,7 +53,7 @@ class SimBroker:
         #: Whether it has detected lost commits and waits for an operator.
         self.noticed = False
         #: Whether the database has lost something that this broker knew to be committed.
-        self.knew = False
+        self.lost_known_events = False
         #: The position up to which it has seen safe blocks as a standby.
         self._seen = 1
         self.journal = world.journal(self)
@@ -69,8 +69,8 @@ class SimBroker:
         """The position below which this broker knows everything to be committed."""
         return max(self._seen, self.committed)
 
-    def saw(self, end: int) -> None:
-        """Record that the standby has seen the successor of the block that ends here."""
+    def note_seen(self, end: int) -> None:
+        """Record as safe the block that ends here: the standby has seen its successor."""
         self._seen = max(self._seen, end)
 
     # Time
@@ -185,7 +185,7 @@ class Watched:
 
     def catch_up(self) -> Iterator[Block]:
         for block in self._standby.catch_up():
-            self._broker.saw(self._last_end)
+            self._broker.note_seen(self._last_end)
             self._last_end = block.end
             yield block
 
@@ -222,7 +222,7 @@ class Serving:
         )
         engine = self._opened.engine
         self.epoch = engine.epoch
-        if self.broker.knew:
+        if self.broker.lost_known_events:
             self.world.broken(f"{self.broker.name} serves, but knew commits that are lost")
         self._confirmed = self._first = engine.log.committed
         self.world.witness.take_over(self.epoch, self._alive())
@@ -295,7 +295,7 @@ class Serving:
         engine.advance()
         committed = engine.log.committed
         if committed > self._confirmed:
-            if not self.broker.knew:  # otherwise it was committed, and was lost after the answer
+            if not self.broker.lost_known_events:  # otherwise it was committed, and was lost after the answer
                 self.world.witness.confirm(self.epoch, self._confirmed, committed)
             self._confirmed = committed
             self.world.confirmations += 1
@@ -365,7 +365,7 @@ class Serving:
         while not self._ended:
             try:
                 self._opened.engine.write([staged])
-                if self.broker.knew:
+                if self.broker.lost_known_events:
                     self.world.broken(f"{self.broker.name} continues, but knew commits that are lost")
                 return
             except LogFull:

@@ -182,8 +182,8 @@ class ClusterWorld:
         self.server.fail_over(self.random.randint(0, self.server.unseen))
         for broker in self.brokers:
             if broker.known > self.witness.head and not self.server.synchronous:
-                broker.knew = True
-            elif broker.committed > self.witness.head and not broker.knew:
+                broker.lost_known_events = True
+            elif broker.committed > self.witness.head and not broker.lost_known_events:
                 raise Broken(f"{broker.name} knew of committed events that the standby does not have")
 
     def _back_up(self) -> None:

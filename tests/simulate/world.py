@@ -1,6 +1,6 @@
 """One simulated life: clients, broker, journal and disk, with crashes and faults, all from one seed.
 
-What is checked, at every start and at the end:
+Checks at every start and at the end:
 
 * The recovered state is exactly the broker's state at the position up to which the journal survived.
 * Under ``commit``, the journal survives at least up to the last commit; under the others at least up to the last sync.
@@ -8,7 +8,7 @@ What is checked, at every start and at the end:
 * No position that was shown ever names two messages.
 * A damaged journal is refused or the damage reported; it is never used silently.
 * After a crash, a reader gets the leases it was shown before, with the same messages in the same order.
-* A confirmed chunk is kept, and adds nothing when it is sent again.
+* A confirmed chunk is kept, and adds nothing when it is resent.
 * A full disk changes nothing and ends nothing: the write is retried when there is room.
 """
 
