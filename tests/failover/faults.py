@@ -178,7 +178,7 @@ def _decide(cluster: Cluster) -> float:
     with closing(open_journal(cluster.url()).follow()) as follower:
         head = follower.latest
     accepted = open_journal(cluster.url()).tools().accept_loss()
-    assert accepted.end == head, f"the journal went on from {head} to {accepted.end} before the decision"
+    assert accepted.end == head, f"the journal continued from {head} to {accepted.end} before the decision"
     return time.monotonic()
 
 

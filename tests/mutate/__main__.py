@@ -64,7 +64,7 @@ def _counted(made: int, found: dict[str, str], equivalent: int) -> Figures:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command. Exit code 0: every mutant was noticed; 1: some were not; 2: wrong use; 3: it could not be done."""
+    """Run the command. Exit code 0: every mutant was noticed; 1: some were not; 2: wrong use; 3: failure."""
     options = _parse(arguments)
     if find_spec("mutmut") is None:
         sys.stderr.write("mutate: mutmut is not installed: .venv/bin/python -m pip install -e '.[mutate]'\n")

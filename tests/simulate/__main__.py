@@ -20,7 +20,7 @@ TASK = 20
 
 
 class Figures(NamedTuple):
-    """What a run counts. A life in which a promise is not kept is ``broken``, and ends the run."""
+    """Counts of a run. A life that breaks a promise counts as ``broken`` and ends the run."""
 
     lives: int = 0
     starts: int = 0
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> Figures:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command. Exit code 0: all promises kept; 1: a seed failed."""
+    """Run the command. Exit code 0: all promises kept; 1: a seed failed."""
     options = _parse(arguments)
     sums = run(options) if options.seed is None else live(options.seed, database=options.database)
     what = f"{sums.refused:,} damaged journals refused"
