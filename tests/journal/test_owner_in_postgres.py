@@ -151,11 +151,13 @@ def test_a_stopped_owner_blocks_no_other_broker(postgres: Server, url: str) -> N
                 if not working.is_alive():
                     proxy.hold_at_statement(NEVER)
                     break
-                with owning(url) as owned:  # an owner gives up waiting for a lock
-                    work(owned)
-                    assert owned.log.kept() == []
-                proxy.release()
-                working.join()
+                try:
+                    with owning(url) as owned:  # an owner gives up waiting for a lock
+                        work(owned)
+                        assert owned.log.kept() == []
+                finally:  # the stopped owner cannot be closed before its statement ends
+                    proxy.release()
+                    working.join()
     assert number > 8
 
 
