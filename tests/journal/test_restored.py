@@ -224,7 +224,7 @@ def test_a_folder_without_a_note_has_no_loss_to_accept(tmp_path: Path, url: str)
     assert forget(str(tmp_path)) is None
     assert not (tmp_path / NAME).exists()
     done = penstock_here("journal", "accept-loss", "--yes", url, "--data", str(tmp_path))
-    assert (done.code, "knows no journal" in done.out) == (0, True)
+    assert (done.code, "knew no journal" in done.out) == (0, True)
 
 
 def test_an_owned_journal_is_not_restored(url: str) -> None:

@@ -281,7 +281,7 @@ def test_a_disk_that_another_program_fills_stops_the_broker_and_loses_nothing(sm
     assert consume_all(opened, connection, queue) == published + 1
     engine.log.close()
     opened, connection, queue = start(RealDisk(small_disk), 0)
-    assert ([line for line in opened.report if "no checkpoint" not in line], len(queue.ready)) == ([], 0)
+    assert ([line for line in opened.report if "no usable checkpoint" not in line], len(queue.ready)) == ([], 0)
     opened.engine.log.close()
 
 

