@@ -75,7 +75,7 @@ class QueueRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Count,
         Meta(
             title="Maximum deliveries",
-            description="After so many deliveries a message becomes a dead letter. 0: no limit",
+            description="Number of deliveries after which a message becomes a dead letter. 0: no limit",
         ),
     ] = 0
     dead_letters: Annotated[

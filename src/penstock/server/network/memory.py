@@ -62,7 +62,7 @@ class Account:
         self.output = held
 
     def keep(self, change: int) -> None:
-        """So many bytes more of payloads are kept for answers; if negative, fewer."""
+        """Add to the payload bytes kept for answers; a negative change releases some."""
         self.kept_bytes += change
 
     def note_written(self, written: int, buffered: int, now: float) -> None:
@@ -107,7 +107,7 @@ class Memory:
         self.line: dict[str, dict[AnySession, int]] = {}
 
     def watch_unwritten(self, unwritten: int) -> bool:
-        """So many published bytes are not on disk. Returns whether congestion has begun or ended."""
+        """Note how many published bytes are not on disk yet. Returns whether congestion has begun or ended."""
         if self.congested:
             if unwritten >= self.most_unwritten // 2:
                 return False
